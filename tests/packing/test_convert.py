@@ -10,7 +10,7 @@ import pytest
 
 from adapters import RecordError, RecordWriter, open_records, pack
 from adapters.packing import convert, verify
-from adapters.records import CODECS, RecordFiles, example, irheader
+from adapters.records import CODECS, example, irheader
 from adapters.records.irheader import HEADER
 from tests.packing.materials import SUFFIXES, files_in, jpeg
 
@@ -18,11 +18,6 @@ OTHER = {"recordio": "tfrecord", "tfrecord": "recordio"}
 LABELS = [3, -2, 0.5, [1, 2, 3], [0.25, -1], -0.0, float("inf"), 2**24, float(np.float32(1e30))]
 SAMPLES = [(jpeg(number), label) for number, label in enumerate(LABELS)]
 formats = pytest.mark.parametrize("format", OTHER)
-
-
-def payloads(path: Path) -> list[bytes]:
-    files = RecordFiles(path)
-    return [bytes(files.read(number)) for number in range(len(files))]
 
 
 def written(path: Path, format: str, *records: bytes) -> Path:
@@ -50,11 +45,10 @@ def test_bytes_are_the_same_there_and_back(tmp_path, encoding):
 
 
 @formats
-@pytest.mark.parametrize("encoding", ["jpeg", "raw"])
-def test_samples_are_the_same_and_right(tmp_path, format, encoding):
+def test_samples_are_the_same_and_right(tmp_path, format):
     source = tmp_path / f"a{SUFFIXES[format]}"
     target = tmp_path / f"b{SUFFIXES[OTHER[format]]}"
-    pack(SAMPLES, source, format=format, encoding=encoding)
+    pack(SAMPLES, source, format=format)
     seen: list[Any] = []
     progress = lambda *counts: seen.append(counts)  # noqa: E731
     assert convert(source, target, format=OTHER[format], progress=progress) == len(SAMPLES)
@@ -72,28 +66,24 @@ def test_ids_come_back(tmp_path, identity):
     source = written(tmp_path / "a.rec", "recordio", irheader.pack(1, identity, jpeg(0)))
     convert(source, tmp_path / "b.tfrecord", format="tfrecord")
     convert(tmp_path / "b.tfrecord", tmp_path / "c.rec", format="recordio")
-    assert payloads(tmp_path / "c.rec") == payloads(source)
+    assert (tmp_path / "c.rec").read_bytes() == source.read_bytes()
 
 
 def test_id_of_an_example_without_one_is_0(tmp_path):
     source = written(tmp_path / "a.tfrecord", "tfrecord", labelled(5))
     convert(source, tmp_path / "b.rec", format="recordio")
-    assert payloads(tmp_path / "b.rec") == [irheader.pack(5, 0, jpeg(0))]
+    assert open_records(tmp_path / "b.rec")[:] == [irheader.pack(5, 0, jpeg(0))]
 
 
+@pytest.mark.parametrize("target", OTHER)
 @formats
-def test_records_without_images_are_copied(tmp_path, format):
+def test_records_without_images_are_copied(tmp_path, format, target):
+    """Or none, or such as have that format."""
     records = [b"", b"abc", bytes(100), jpeg(0), example.encode({"words": ["a", "b"]})]
-    source = written(tmp_path / "source", format, *records)
-    convert(source, tmp_path / "target", format=OTHER[format])
-    assert payloads(tmp_path / "target") == records
-
-
-@formats
-def test_records_of_that_format_are_copied(tmp_path, format):
-    pack(SAMPLES, tmp_path / "a.rec", format=format)
-    assert convert(tmp_path / "a.rec", tmp_path / "b.rec", format=format) == len(SAMPLES)
-    assert (tmp_path / "b.rec").read_bytes() == (tmp_path / "a.rec").read_bytes()
+    for some in (records, []):
+        source = written(tmp_path / "source", format, *some)
+        assert convert(source, tmp_path / "target", format=target) == len(some)
+        assert open_records(tmp_path / "target", format=target)[:] == some
 
 
 @formats
@@ -108,31 +98,23 @@ def test_several_files_of_both_formats_become_one(tmp_path, format):
 
 
 @formats
-def test_target_may_be_the_source(tmp_path, format):
-    pack(SAMPLES, tmp_path / "a.rec", format=format)
-    pack(SAMPLES, tmp_path / "b.rec", format=format)
-    for sources in (tmp_path / "a.rec", [tmp_path / "b.rec", tmp_path / "a.rec"]):
-        convert(sources, tmp_path / "converted", format=OTHER[format])
-        convert(sources, tmp_path / "a.rec", format=OTHER[format])
-        assert (tmp_path / "a.rec").read_bytes() == (tmp_path / "converted").read_bytes()
-        pack(SAMPLES, tmp_path / "a.rec", format=format)
-
-
-def test_file_without_records_becomes_one_without(tmp_path):
-    (tmp_path / "empty").write_bytes(b"")
-    assert convert(tmp_path / "empty", tmp_path / "b.tfrecord", format="tfrecord") == 0
-    assert (tmp_path / "b.tfrecord").read_bytes() == b""
+@pytest.mark.parametrize("names", [["a.rec"], ["b.rec", "a.rec"]])
+def test_target_may_be_the_source(tmp_path, format, names):
+    for name in names:
+        pack(SAMPLES, tmp_path / name, format=format)
+    sources = [tmp_path / name for name in names]
+    convert(sources, tmp_path / "converted", format=OTHER[format])
+    convert(sources, tmp_path / "a.rec", format=OTHER[format])
+    assert (tmp_path / "a.rec").read_bytes() == (tmp_path / "converted").read_bytes()
 
 
 # --- what is refused ---
 
 
 def damaged(path: Path) -> Path:
-    path = path.with_suffix(".tfrecord")
     pack(SAMPLES, path, format="tfrecord")
-    content = bytearray(path.read_bytes())
-    content[-9] ^= 1
-    path.write_bytes(content)
+    (path,) = path.parent.glob("a-*.tfrecord")
+    path.write_bytes(path.read_bytes()[:-9] + b"damage...")
     return path
 
 
@@ -177,15 +159,9 @@ def test_refusal_leaves_the_target_as_it_was(tmp_path, make, format, message):
 
 
 @pytest.mark.parametrize(
-    ("paths", "format", "error"),
-    [
-        ("a", "zip", ValueError),
-        ("missing", "recordio", FileNotFoundError),
-        ("*.x", "recordio", OSError),
-    ],
+    ("paths", "format", "error"), [("a", "zip", ValueError), ("*.x", "recordio", FileNotFoundError)]
 )
-def test_wrong_arguments_leave_nothing(tmp_path, monkeypatch, paths, format, error):
-    monkeypatch.chdir(tmp_path)
+def test_wrong_arguments_leave_nothing(tmp_path, paths, format, error):
     with pytest.raises(error):
-        convert(paths, "out", format=format)
+        convert(tmp_path / paths, tmp_path / "out", format=format)
     assert list(tmp_path.iterdir()) == []

@@ -7,9 +7,8 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 from types import SimpleNamespace
@@ -37,19 +36,14 @@ def dask() -> Iterator[Any]:
         yield client
 
 
-@pytest.fixture(scope="module", params=["threads", "processes", "dask"])
+@pytest.fixture(scope="module", params=["processes", "dask"])
 def executor(request: pytest.FixtureRequest) -> Iterator[Any]:
     if request.param == "dask":
         yield request.getfixturevalue("dask")
-    elif request.param == "threads":
-        with ThreadPoolExecutor(2) as pool:
-            both = threading.Barrier(2)
-            [each.result() for each in [pool.submit(both.wait, 20) for _ in range(2)]]
-            yield pool
-    else:
-        with ProcessPoolExecutor(2, get_context("spawn")) as pool:
-            [each.result() for each in [pool.submit(os.getpid) for _ in range(8)]]
-            yield pool
+        return
+    with ProcessPoolExecutor(2, get_context("spawn")) as pool:
+        [each.result() for each in [pool.submit(os.getpid) for _ in range(8)]]
+        yield pool
 
 
 @pytest.fixture(scope="module")
@@ -84,10 +78,8 @@ def records(photos: Path) -> Any:
 
 
 SOURCES: dict[str, Callable[[Path], Any]] = {
-    "folder": lambda photos: photos,
     "relative folder": lambda photos: os.path.relpath(photos),
     "list": a_list,
-    "images": lambda photos: open_images(photos),
     "selected": lambda photos: open_images(photos).select(range(3, 30)),
     "arrays": arrays,
     "samples": samples,
@@ -99,8 +91,7 @@ SOURCES: dict[str, Callable[[Path], Any]] = {
     ("executor", "kind"),
     [
         *(("processes", kind) for kind in SOURCES),
-        *(("dask", kind) for kind in ("relative folder", "images", "arrays")),
-        *(("threads", kind) for kind in ("list", "samples")),
+        *(("dask", kind) for kind in ("relative folder", "arrays")),
     ],
     indirect=["executor"],
 )
@@ -120,6 +111,7 @@ def test_executor_writes_the_bytes_of_threads(tmp_path, photos, executor, kind):
 def test_executor_stops_at_an_error_and_goes_on_there(tmp_path, photos, executor):
     with pytest.raises(RecordError, match=r"017\.jpg, byte 0: expected an image"):
         pack(photos, tmp_path / "x", executor=executor, **OPTIONS)
+    assert executor.submit(abs, -3).result() == 3  # It stays open.
     done = [*(tmp_path / ".x.packing").glob("0*.json")]
     assert len(done) > 1
     seen: list[int] = []
@@ -128,61 +120,10 @@ def test_executor_stops_at_an_error_and_goes_on_there(tmp_path, photos, executor
     assert seen[0] == max(json.loads(each.read_text())["read"] for each in done)
 
 
-def test_executor_stays_open(tmp_path, photos, executor):
-    class Stop(Exception): ...
-
-    def stop(done: int, total: int) -> None:
-        if done == 5:
-            raise Stop
-
-    with pytest.raises(Stop):
-        pack(photos, tmp_path / "x", executor=executor, progress=stop, **OPTIONS)
-    assert executor.submit(abs, -3).result() == 3
-
-
 def test_threads_are_as_many_as_usable_cpus(monkeypatch):
     monkeypatch.setattr("adapters.packing.tasks.usable_cpus", lambda: 3)
     with opened(None, "auto") as workers:
         assert workers.count == 3
-
-
-class Twice(ThreadPoolExecutor):
-    """Does everything twice, as a cluster may."""
-
-    def submit(self, function: Any, *arguments: Any, **keywords: Any) -> Future[Any]:
-        super().submit(function, *arguments, **keywords)
-        return super().submit(function, *arguments, **keywords)
-
-
-def test_task_that_runs_twice_changes_nothing(tmp_path, photos):
-    expected = pack(photos, tmp_path / "local/x", on_error="skip", **OPTIONS)
-    with Twice(2) as pool:
-        found = pack(photos, tmp_path / "x/x", on_error="skip", executor=pool, **OPTIONS)
-    assert found == expected
-    assert files_in(tmp_path / "x") == files_in(tmp_path / "local")
-
-
-class FirstOnly(Executor):
-    """Does one task, and has the others wait."""
-
-    def __init__(self) -> None:
-        self.futures: list[Future[Any]] = []
-
-    def submit(self, function: Any, *arguments: Any, **keywords: Any) -> Future[Any]:
-        future: Future[Any] = Future()
-        if not self.futures:
-            future.set_result(function(*arguments, **keywords))
-        self.futures.append(future)
-        return future
-
-
-def test_tasks_are_cancelled_after_an_error(tmp_path):
-    executor = FirstOnly()
-    samples = [(b"no image", 0), *((jpeg(number), number) for number in range(30))]
-    with pytest.raises(RecordError, match="sample 0"):
-        pack(samples, tmp_path / "x", executor=executor, **{**OPTIONS, "shard_bytes": 10})
-    assert len(executor.futures) > 1
-    assert all(future.cancelled() for future in executor.futures[1:])
 
 
 @pytest.mark.parametrize("executor", [3, "tcp://127.0.0.1:8786", object()])
@@ -199,13 +140,10 @@ def test_executor_that_is_none_is_refused(tmp_path, photos, executor):
 
 
 def test_dask_by_the_command_line(tmp_path, photos, dask, capsys):
-    how = {**OPTIONS, "seed": "auto"}
-    expected = pack(photos, tmp_path / "local/x", on_error="skip", **how)
-    address = dask.scheduler.address
-    command = ["pack", str(photos), str(tmp_path / "x/x"), "--format", "recordio"]
-    more = ["--dask", address]
-    more += ["--resize", "16", "--shard-bytes", "4000", "--on-error", "skip"]
-    assert main([*command, *more]) == 0
+    expected = pack(photos, tmp_path / "local/x", on_error="skip", **{**OPTIONS, "seed": "auto"})
+    words = ["--dask", dask.scheduler.address, "--format", "recordio", "--on-error", "skip"]
+    words += ["--resize", "16", "--shard-bytes", "4000"]
+    assert main(["pack", str(photos), str(tmp_path / "x/x"), *words]) == 0
     assert f"{IMAGES} read, {expected.packed} packed, 1 skipped" in capsys.readouterr().out
     assert files_in(tmp_path / "x") == files_in(tmp_path / "local")
 
@@ -216,23 +154,15 @@ def test_dask_that_is_missing_is_named(tmp_path, photos, capsys, monkeypatch):
     assert "pip install 'loader-adapters[dask]'" in capsys.readouterr().err
 
 
-NO_ADDRESS = "adapters pack: the address of a Dask scheduler must be like tcp://host:8786, got "
-
-
-@pytest.mark.parametrize("address", ["nowhere", "inproc://x"])
-def test_dask_address_that_is_none_is_named(tmp_path, photos, capsys, address):
-    pytest.importorskip("distributed", reason="Dask's clusters need dask.distributed")
-    assert main(["pack", str(photos), str(tmp_path / "x.rec"), "--dask", address]) == 1
-    assert capsys.readouterr().err.startswith(f"{NO_ADDRESS}{address!r}: ")
-
-
-def test_dask_address_that_is_none_ends_the_command(tmp_path, photos):
+@pytest.mark.parametrize("address", ["inproc://x", "tcp://host:port"])
+def test_dask_address_that_is_none_ends_the_command(tmp_path, photos, address):
     """In a process of its own, which has to end, too."""
     pytest.importorskip("distributed", reason="Dask's clusters need dask.distributed")
-    process = ended("pack", photos, tmp_path / "x.rec", "--dask", "tcp://host:port")
+    process = ended("pack", photos, tmp_path / "x.rec", "--dask", address)
     assert (process.returncode, process.stdout) == (1, "")
     (line,) = process.stderr.splitlines()
-    assert line.startswith(f"{NO_ADDRESS}'tcp://host:port': ")
+    rule = "the address of a Dask scheduler must be like tcp://host:8786"
+    assert line.startswith(f"adapters pack: {rule}, got {address!r}: ")
 
 
 # --- kills ---

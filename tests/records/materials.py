@@ -38,7 +38,7 @@ PAYLOADS = {
     "zeros": bytes(9),
 }
 # A few of these for files whose every bit is flipped.
-FEW = [b"first", MAGIC, b"abcd" + MAGIC + b"efg", b"", b"last one"]
+FEW = [b"first", MAGIC, b"abcd" + MAGIC + b"efg", b""]
 
 magic_rich = st.lists(
     st.one_of(st.just(MAGIC), st.just(MAGIC[:2]), st.binary(max_size=9)), max_size=8
@@ -106,14 +106,6 @@ def index_written(path: Path) -> Path:
     write_whole(place, text_of(shard.whole, shard.codec))
     shard.close()
     return place
-
-
-def forget_indexes(path: Path, but_the_shared: bool) -> None:
-    """Remove what was written beside a file."""
-    shared, own = index_paths(path)
-    own.unlink(missing_ok=True)
-    if not but_the_shared:
-        shared.unlink(missing_ok=True)
 
 
 def forbid_scan(monkeypatch: pytest.MonkeyPatch, format: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import numpy as np
@@ -22,11 +23,6 @@ EXAMPLES = {
     "none": ({"a": []}, "0a07 0a05 0a0161 1200"),
     "no feature": ({}, "0a00"),
 }
-example_golden = pytest.mark.parametrize(
-    ("features", "content"),
-    [(features, bytes.fromhex(content)) for features, content in EXAMPLES.values()],
-    ids=list(EXAMPLES),
-)
 _INT64 = st.integers(-(2**63), 2**63 - 1) | st.sampled_from([-(2**63), 2**63 - 1, -1, 0])
 _VALUES = (
     st.lists(st.binary(max_size=20), min_size=1, max_size=5)
@@ -51,10 +47,10 @@ def nested(feature: bytes) -> bytes:
     return feature
 
 
-@example_golden
+@pytest.mark.parametrize(("features", "content"), list(EXAMPLES.values()), ids=list(EXAMPLES))
 def test_example_golden_bytes(features, content):
-    assert example.encode(features) == content
-    assert plain(example.decode(content)) == features
+    assert example.encode(features) == bytes.fromhex(content)
+    assert plain(example.decode(bytes.fromhex(content))) == features
 
 
 @given(any_features)
@@ -65,11 +61,9 @@ def test_example_comes_back(features):
 @given(features=any_features)
 def test_example_is_tensorflows(tf, features):
     message = tf.train.Example.FromString(example.encode(features))
-    found = {
-        name: list(getattr(feature, feature.WhichOneof("kind")).value)
-        for name, feature in message.features.feature.items()
-    }
-    assert found == features
+    kinds = {name: each.WhichOneof("kind") for name, each in message.features.feature.items()}
+    read = {name: getattr(message.features.feature[name], kinds[name]).value for name in kinds}
+    assert {name: list(values) for name, values in read.items()} == features
     assert plain(example.decode(message.SerializeToString())) == features
 
 
@@ -89,11 +83,18 @@ def test_example_of_numbers_not_packed(feature, expected):
     assert plain(example.decode(nested(bytes.fromhex(feature)))) == {"a": expected}
 
 
-UNKNOWN = ["1005", "19 0102030405060708", "22 03 010203", "2d 01020304", "fa01 00"]
-UNKNOWN_IDS = ["varint", "64 bits", "bytes", "32 bits", "a number of two bytes"]
+UNKNOWN = {
+    "varint": "1005",
+    "64 bits": "19 0102030405060708",
+    "bytes": "22 03 010203",
+    "32 bits": "2d 01020304",
+    "a number of two bytes": "fa01 00",
+    "64 bits that look like a size": "09 ffffffffffffffff",
+    "of a large number": "818001 ffffffffffffffff",
+}
 
 
-@pytest.mark.parametrize("unknown", UNKNOWN, ids=UNKNOWN_IDS)
+@pytest.mark.parametrize("unknown", list(UNKNOWN.values()), ids=list(UNKNOWN))
 def test_example_skips_unknown_fields(unknown):
     extra = bytes.fromhex(unknown)
     content = extra + nested(bytes.fromhex("0a03 0a0178")) + extra
@@ -107,7 +108,7 @@ def test_example_skips_unknown_fields(unknown):
         "1a06 0a0101 08ac02",
         "1a06 0a0101 0a0102",
         "1a03 0a0101 1a03 0a0102",
-        *(f"0a03 0a0178 {unknown}" for unknown in UNKNOWN),
+        *(f"0a03 0a0178 {unknown}" for unknown in UNKNOWN.values()),
     ],
 )
 def test_example_that_tensorflow_reads_otherwise_is_an_error(feature):
@@ -160,19 +161,8 @@ def test_example_damage_is_an_error_or_an_example():
         with pytest.raises(ContentError):
             example.decode(MANY[:size])
     for _, flipped in flips(MANY):
-        assert _outcome(flipped) in (dict, ContentError)
-
-
-@given(st.binary(max_size=60))
-def test_any_bytes_are_an_example_or_an_error(content):
-    assert _outcome(content) in (dict, ContentError)
-
-
-def _outcome(content: bytes) -> type:
-    try:
-        return type(example.decode(content))
-    except ContentError as error:
-        return type(error)
+        with contextlib.suppress(ContentError):
+            assert isinstance(example.decode(flipped), dict)
 
 
 @pytest.mark.parametrize("tag", [b"\x8a\x00", b"\x8a\x80\x00"])
@@ -182,34 +172,17 @@ def test_example_long_tag_is_an_error(tag):
         example.decode(tag + example.encode({"a": [1]})[1:])
 
 
-def test_example_field_that_looks_like_a_size():
-    fixed64 = b"\x09" + b"\xff" * 8
-    of_a_large_number = b"\x81\x80\x01" + b"\xff" * 8
-    content = fixed64 + of_a_large_number + example.encode({"a": [1]})
-    assert example.decode(content)["a"].tolist() == [1]
+GOLDEN = [
+    (3.0, 7, "00000000 00004040 0700000000000000 0000000000000000"),
+    ([3.0], 7, "01000000 00000000 0700000000000000 0000000000000000 00004040"),
+    ([1.0, -2.0], 2**64 - 1, f"02000000 00000000 {'ff' * 8} {'00' * 8} 0000803f 000000c0"),
+]
 
 
-GOLDEN = {
-    "one label": (3.0, 7, "00000000 00004040 0700000000000000 0000000000000000"),
-    "a list of one": ([3.0], 7, "01000000 00000000 0700000000000000 0000000000000000 00004040"),
-    "two labels": (
-        [1.0, -2.0],
-        2**64 - 1,
-        "02000000 00000000 ffffffffffffffff 0000000000000000 0000803f 000000c0",
-    ),
-}
-golden = pytest.mark.parametrize(
-    ("label", "number", "content"),
-    [(label, number, bytes.fromhex(content)) for label, number, content in GOLDEN.values()],
-    ids=list(GOLDEN),
-)
-labels = pytest.mark.parametrize("label", [0.5, [0.5], [1.0, 2.0, 3.0], np.arange(100.0)])
-
-
-@golden
+@pytest.mark.parametrize(("label", "number", "content"), GOLDEN)
 def test_header_golden_bytes(label, number, content):
-    assert irheader.pack(label, number, b"image") == content + b"image"
-    payload = memoryview(content + b"image")
+    payload = memoryview(bytes.fromhex(content) + b"image")
+    assert irheader.pack(label, number, b"image") == payload
     found = irheader.unpack(payload)
     assert np.array(found.label).tolist() == label
     assert (found.id, bytes(found.content)) == (number, b"image")
@@ -220,19 +193,15 @@ def test_header_golden_bytes(label, number, content):
         assert (found.label.dtype, found.label.shape) == (np.float32, (len(label),))
 
 
-@labels
+# MXNet is as old as that.
+@pytest.mark.filterwarnings("ignore:tostring:DeprecationWarning")
+@pytest.mark.parametrize("label", [0.5, [0.5], [1.0, 2.0, 3.0], np.arange(100.0)])
 def test_header_is_mxnets(label, mx_recordio):
     header, content = mx_recordio.unpack(irheader.pack(label, 5, b"image"))
     assert np.array_equal(header.label, label)
     assert (header.id, content) == (5, b"image")
-
-
-# MXNet is as old as that.
-@pytest.mark.filterwarnings("ignore:tostring:DeprecationWarning")
-@labels
-def test_header_of_mxnet_is_read(label, mx_recordio):
-    header = mx_recordio.IRHeader(0, label, 5, 0)
-    found = irheader.unpack(memoryview(mx_recordio.pack(header, b"image")))
+    theirs = mx_recordio.pack(mx_recordio.IRHeader(0, label, 5, 0), b"image")
+    found = irheader.unpack(memoryview(theirs))
     assert np.array_equal(found.label, label)
     assert (found.id, bytes(found.content)) == (5, b"image")
 

@@ -1,6 +1,6 @@
 """A web server of our own that gives ranges of objects, as slow and as faulty as it is told to be.
 
-One thread, or one process, of asyncio; on loopback only. Each connection has a latency before each
+One thread of asyncio; on loopback only. Each connection has a latency before each
 answer and a bandwidth of its own. Faults come by a seeded generator: answers 503, bodies cut in the
 middle, connections that hang. It sends ETags, and minds ``If-Match``. PUT stores an object.
 
@@ -10,25 +10,17 @@ middle, connections that hang. It sends ETags, and minds ``If-Match``. PUT store
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import base64
 import contextlib
 import hashlib
-import json
-import mmap
-import os
 import random
-import subprocess
-import sys
 import threading
-import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote, unquote
 
 _CHUNK_BYTES = 64 << 10
-_END = "end"  # A line of standard input.
 _DATE = "Mon, 23 Nov 2026 12:00:00 GMT"
 _XML = "Content-Type: application/xml"
 
@@ -70,6 +62,8 @@ class Counted:
     requests: int = 0
     bytes: int = 0
     faults: int = 0
+    at_once: int = 0
+    """Most requests that waited for their answers at the same time."""
     ranges: list[tuple[str, int, int]] = field(default_factory=list)
 
 
@@ -89,6 +83,7 @@ class RangeServer:
         self.settings = Settings(**settings)
         self.counted = Counted()
         self._chance = random.Random(seed)
+        self._waiting = 0
         self._loop = asyncio.new_event_loop()
         self._tasks: set[asyncio.Task[None]] = set()
         self._ready = threading.Event()
@@ -158,7 +153,10 @@ class RangeServer:
         body = await reader.readexactly(int(headers.get("content-length", 0)))
         self.counted.requests += 1
         if settings.latency_seconds:
+            self._waiting += 1
+            self.counted.at_once = max(self.counted.at_once, self._waiting)
             await asyncio.sleep(settings.latency_seconds)
+            self._waiting -= 1
         chance = self._chance.random()
         if settings.down or chance < settings.refused:
             self.counted.faults += 1
@@ -282,93 +280,3 @@ def etag_of(data: Any) -> str:
             _etags.pop(old, None)
         known = _etags[id(data)] = data, hashlib.sha256(data).hexdigest()[:16]
     return known[1]
-
-
-class ServerProcess:
-    """The same over all files in a folder, in a process of its own, which shares no lock.
-
-    Args:
-        folder: Whose files it serves.
-        settings: As ``Settings`` has them.
-    """
-
-    def __init__(self, folder: str | os.PathLike[str], **settings: Any) -> None:
-        arguments = [os.fspath(folder), json.dumps(asdict(Settings(**settings)))]
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.remote.rangeserver", *arguments],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        assert self._process.stdout is not None
-        self._address = self._process.stdout.readline().strip()
-        if not self._address:
-            self.close()
-            raise ChildProcessError("the range server ended before it said where it is")
-
-    def url(self, name: str = "") -> str:
-        """Of an object."""
-        return f"{self._address}{name}"
-
-    def ask(self, **settings: Any) -> dict[str, float]:
-        """Change settings, and say what was asked for since the last time, and its CPU seconds."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(settings) + "\n")
-        self._process.stdin.flush()
-        counted: dict[str, float] = json.loads(self._process.stdout.readline())
-        return counted
-
-    def close(self) -> None:
-        """End it, also where forked processes hold the pipe that would tell it."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.write(f"{_END}\n")
-            self._process.stdin.close()
-        self._process.wait(20)
-        self._process.stdout.close()
-
-    def __enter__(self) -> ServerProcess:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-def _mapped(path: str) -> Any:
-    if not os.path.getsize(path):
-        return b""
-    with open(path, "rb") as file:
-        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-
-
-def main() -> None:
-    """Serve a folder until standard input ends."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("folder")
-    parser.add_argument("settings")
-    options = parser.parse_args()
-    objects = {
-        os.path.relpath(os.path.join(folder, name), options.folder): _mapped(
-            os.path.join(folder, name)
-        )
-        for folder, _, names in os.walk(options.folder)
-        for name in names
-    }
-    with RangeServer(objects, **json.loads(options.settings)) as server:
-        print(server.url(), flush=True)
-        began = time.process_time()
-        for line in sys.stdin:
-            if line.strip() == _END:
-                break
-            server.settings = Settings(**{**asdict(server.settings), **json.loads(line)})
-            counted, server.counted = server.counted, Counted()
-            told = {each: getattr(counted, each) for each in ("requests", "bytes", "faults")}
-            now = time.process_time()
-            print(json.dumps({**told, "cpu_seconds": now - began}), flush=True)
-            began = now
-
-
-if __name__ == "__main__":
-    main()

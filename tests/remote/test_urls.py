@@ -64,8 +64,7 @@ def test_file_url_of_another_machine_is_refused():
         ("t/*", ["t/a-1.rec", "t/a-2.rec", "t/b.rec"]),
         ("t/**", ["t/a-1.rec", "t/a-2.rec", "t/b.rec", "t/u/a-3.rec"]),
         ("**/a-*.rec", ["t/a-1.rec", "t/a-2.rec", "t/u/a-3.rec"]),
-        ("t/a-[!1].rec", ["t/a-2.rec"]),
-        ("t/[ab]*.rec", ["t/a-1.rec", "t/a-2.rec", "t/b.rec"]),
+        ("t/[!a]*.rec", ["t/b.rec"]),
     ],
 )
 def test_star_stays_within_a_folder(pattern, found):
@@ -83,39 +82,20 @@ def test_url_without_a_host_is_refused(url):
 
 
 @pytest.mark.parametrize(
-    ("key", "expected"),
+    ("urls", "is_etag", "count"),
     [
-        ("a/", True),
-        ("a%20b/%C3%A9%c3%a9.rec", True),
-        ("a b/\N{LATIN SMALL LETTER E WITH ACUTE}%20[1]!$&'()*+,;=:@|~-._.rec", True),
-        ("a%2Fb.rec", False),
-        ("a%3Fb.rec", True),
-        ("100% a.rec", True),
-        ("a//b.rec", False),
-        ("../b.rec", False),
-        ("a.rec?sig=1", False),
+        (["https://h/get?id=one", "https://h/get?id=two"], False, 2),
+        (["https://h/get?id=one", "https://h/get?id=two"], True, 1),
+        # Servers make ETags of time and size, which many pictures have in common.
+        (["https://h/img#1.npy", "https://h/img#2.npy"], True, 2),
     ],
 )
-def test_obstore_is_asked_for_what_it_would_ask_for(key, expected):
-    assert obstore_client.asks_for("https://h", key) is expected
-    assert obstore_client.asks_for("s3://h", key)
-
-
-@pytest.mark.parametrize(("is_etag", "folders"), [(False, 2), (True, 1)])
-def test_query_tells_objects_apart(tmp_path, is_etag, folders):
-    head = Head(100, "1", 0, is_etag)
-    cached = [
-        Cache(tmp_path).segment(f"https://h/get?id={each}", head, 0) for each in ("one", "two")
-    ]
-    assert len({each.path for each in cached}) == folders
-    assert {kept.url for kept in Cache(tmp_path).objects()} == {"https://h/get"}
-
-
-def test_hash_tells_objects_apart(tmp_path):
-    """Servers make ETags of time and size, which many pictures have in common."""
-    head, urls = Head(100, '"1-64"', 0, True), ["https://h/img#1.npy", "https://h/img#2.npy"]
-    assert len({Cache(tmp_path).segment(url, head, 0).path for url in urls}) == 2
-    assert len({identity_of(url, head) for url in urls}) == 2
+def test_query_and_hash_tell_objects_apart(tmp_path, urls, is_etag, count):
+    cache, head = Cache(tmp_path), Head(100, '"1-64"', 0, is_etag)
+    assert len({cache.segment(url, head, 0).path for url in urls}) == count
+    assert len({identity_of(url, head) for url in urls}) == count
+    assert {kept.url.partition("?")[0] for kept in cache.objects()} <= {"https://h/get", *urls}
+    assert not any("?" in kept.url for kept in cache.objects())
 
 
 def test_what_has_no_version_is_not_kept(tmp_path, caplog):
@@ -128,16 +108,6 @@ def test_what_has_no_version_is_not_kept(tmp_path, caplog):
 
 
 @pytest.mark.parametrize(
-    "name", ["Last-Modified", "modify", "modificationTime", "last_write_time", "mtime"]
-)
-def test_date_is_a_version(name):
-    assert fsspec_client._head({"size": 5, name: "Mon, 23 Nov 2026"}).version
-    assert not fsspec_client._head({"size": 5}).version
-    epoch = datetime.datetime.fromtimestamp(0, datetime.timezone.utc)
-    assert obstore_client._head({"size": 5, "last_modified": epoch, "e_tag": None}).version == ""
-
-
-@pytest.mark.parametrize(
     ("etag", "expected", "is_etag"),
     [("0x8D", '"0x8D"', True), ('"abc"', '"abc"', True), ('W/"abc"', 'W/"abc"', False)],
 )
@@ -147,15 +117,20 @@ def test_listed_etag_is_that_of_the_answer(etag, expected, is_etag):
     assert fsspec_client._head({"size": 5, "ETag": etag}).version == expected
 
 
+def test_date_is_a_version():
+    for name in ("Last-Modified", "modify", "modificationTime", "last_write_time", "mtime"):
+        assert fsspec_client._head({"size": 5, name: "Mon, 23 Nov 2026"}).version
+    assert not fsspec_client._head({"size": 5}).version
+    epoch = datetime.datetime.fromtimestamp(0, datetime.timezone.utc)
+    assert obstore_client._head({"size": 5, "last_modified": epoch, "e_tag": None}).version == ""
+
+
 def test_relative_path_is_that_of_its_folder(tmp_path, monkeypatch):
-    cache = Cache(tmp_path / "cache")
-    expected = {"a": payloads(40), "b": payloads(40)[::-1]}
+    cache, expected = Cache(tmp_path / "cache"), {"a": payloads(40), "b": payloads(40)[::-1]}
+    found = {}
     for name, records in expected.items():
         (tmp_path / name).mkdir()
-        path = written(tmp_path / name, "recordio", records)
-        os.utime(path, ns=(1, 1))
-    found = {}
-    for name in expected:
+        os.utime(written(tmp_path / name, "recordio", records), ns=(1, 1))
         monkeypatch.chdir(tmp_path / name)
         found[name] = open_records("train.rec", cache=cache)
     monkeypatch.chdir(tmp_path)
@@ -171,27 +146,20 @@ def test_what_is_no_file_is_an_error_at_once(tmp_path):
         retry.persistently(lambda: clients.LocalFiles().get(str(tmp_path), 0, 1, None), "a")
 
 
-@pytest.fixture
-def files():
-    pytest.importorskip("fsspec", reason="the fallback is fsspec's")
-    return fsspec_client.FileSystem("memory://")
-
-
-def test_object_of_unknown_size_is_an_error(files, monkeypatch):
-    monkeypatch.setattr(files._files, "info", lambda path: {"size": None, "name": path})
+def test_object_of_unknown_size_is_an_error(bucket, monkeypatch):
+    monkeypatch.setattr(type(bucket), "info", lambda *_, **__: {"size": None, "name": "a.rec"})
     with pytest.raises(ValueError, match=r"memory:///?a\.rec: the store doesn't say how long"):
-        files.head("a.rec")
+        fsspec_client.FileSystem("memory://").head("a.rec")
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("kind", "text"),
     [
-        "403, message='Forbidden', url='https://me:secret@h/a.rec?X-Sig=secret&b=1'",
-        "Max retries exceeded with url: /a.rec?X-Sig=secret (Caused by ...)",
-        "x" * 270 + " URL('https://h/a.rec?X-Sig=secret')",
+        (PermissionError, "403, message='No', url='https://me:secret@h/a.rec?X-Sig=secret&b=1'"),
+        (OSError, "Max retries exceeded with url: /a.rec?X-Sig=secret (Caused by ...)"),
+        (OSError, "x" * 270 + " URL('https://h/a.rec?X-Sig=secret')"),
     ],
 )
-@pytest.mark.parametrize("kind", [OSError, PermissionError])
 def test_no_signature_is_shown(monkeypatch, caplog, text, kind):
     monkeypatch.setenv(retry.LIMIT_VARIABLE, "0.02")
     monkeypatch.setattr(retry, "_FIRST_WAIT_SECONDS", 0.01)

@@ -1,7 +1,7 @@
 """One row of the table of storage: JPEG records behind a server that is slow as it is told to be.
 
 A server of our own on loopback, in a process of its own, waits before each answer and gives each
-connection so many bytes a second (``tests.remote.rangeserver``). A row reads the same records from
+connection so many bytes a second (`benchmarks.lab.rangeprocess`). A row reads the same records from
 local files and from there, pass by pass in turns, decoded to crops of 224x224. *Link* is
 arithmetic: as many records a second as all connections together can deliver, with a request for
 each record, or for each piece of a block. The server shares the cores with the reader.
@@ -22,8 +22,8 @@ from typing import Any
 from benchmarks.data.photographs import find_photographs
 from benchmarks.harness.machine import usable_cpus
 from benchmarks.harness.row import Measurement
+from benchmarks.lab.rangeprocess import ServerProcess
 from benchmarks.peers.pictures import SIDE
-from tests.remote.rangeserver import ServerProcess
 
 MEMORY, FILLING, FILLED, FIFTH = "no cache", "cache filling", "cache filled", "cache with a fifth"
 BLOCKS, BLOCKS_FILLING = "blocks", "blocks, cache filling"

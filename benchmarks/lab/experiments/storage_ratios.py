@@ -26,8 +26,8 @@ from benchmarks.harness.machine import usable_cpus
 from benchmarks.harness.ratios import BATCH, Contestant, Pace, Ratio, measure_ratio, pace
 from benchmarks.harness.row import Measurement
 from benchmarks.lab.peers import litdata, webdataset
+from benchmarks.lab.rangeprocess import ServerProcess
 from benchmarks.peers.pictures import SIDE, SKIPPED, TRAIN, Batches, rows
-from tests.remote.rangeserver import ServerProcess
 
 LATENCY_SECONDS, BYTES_PER_SECOND = 0.03, 100e6
 COUNTED = 24  # With those that are skipped, an epoch but for its last batch.
