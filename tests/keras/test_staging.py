@@ -1,4 +1,4 @@
-"""Batches on their way to the trainer: groups for TensorFlow, transfers ahead to a GPU for JAX.
+"""Batches on their way to the trainer: tensors of TensorFlow, transfers ahead to a GPU for JAX.
 
 ``on_a_gpu.py`` runs the other tests with such transfers; here they are forced.
 Groups are small, as the batches of tests are few.
@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from adapters import SafeSequence
-from adapters.keras import dataset, device, reading
+from adapters.keras import device, internals, reading
 from adapters.structure import map_leaves
 from tests.keras.recording import (
     AUTO,
@@ -38,7 +38,7 @@ def of_jax(test: Any) -> Any:
     return pytest.mark.one_keras(ON_JAX(test))
 
 
-# --- groups of small batches, on TensorFlow ---
+# --- batches that differ, on TensorFlow ---
 
 
 def changing(batch: Any) -> Any:
@@ -54,7 +54,6 @@ def texts(batch: Any) -> Any:
 
 
 def emptied(batch: Any) -> Any:
-    """TensorFlow's ``unbatch`` would end the process."""
     return {"a": batch[0], "empty": batch[0][:, :0]}, {"label": batch[1]}
 
 
@@ -63,18 +62,13 @@ def plain(labels: Any) -> Any:
 
 
 @pytest.mark.skipif(BACKEND != "tensorflow", reason="of TensorFlow alone")
+@pytest.mark.parametrize("steps", [1, 3], ids=["from Python", "through tf.data"])
 @pytest.mark.parametrize(
-    ("transform", "workers", "seconds"),
-    [
-        (changing, INLINE, 0),
-        (changing, TWO_THREADS, 60),
-        (texts, TWO_THREADS, 60),
-        (emptied, INLINE, 60),
-    ],
+    ("transform", "workers"), [(changing, INLINE), (texts, TWO_THREADS), (emptied, INLINE)]
 )
-def test_groups(transform, workers, seconds, monkeypatch):
-    monkeypatch.setattr(dataset, "_GROUP_SECONDS", seconds)
-    count, recorder = 60, built_recorder()
+def test_batches_that_differ(transform, workers, steps):
+    count, recorder = 60, Recorder(steps_per_execution=steps)
+    internals.build(recorder, numbered(2))
     expected = [transform(batch) for batch in SafeSequence(numbered(4 * count), 4, workers=0)]
     options = {**workers, "batch_transform": transform}
     with SafeSequence(numbered(4 * count), 4, **options) as sequence:
