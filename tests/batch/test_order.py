@@ -86,6 +86,7 @@ def test_shards_together_are_the_order(size, batch_size, count, shuffle):
     """All of it, but for the up to count - 1 samples at its end."""
     order = Order(size, batch_size, shuffle, seed=3)
     shards = all_shards(count, size=size, batch_size=batch_size, shuffle=shuffle, seed=3)
+    assert len({len(shard) for shard in shards}) == 1
     assert dealt(shards) == epoch_of(order)[: size - size % count]
 
 
