@@ -6,10 +6,9 @@ import random
 from typing import Any
 
 import numpy as np
-import pytest
 
 from adapters.generators import Generators, chosen, generator
-from tests.plans import batch_of, epoch_of, plan_of
+from tests.plans import epoch_of, plan_of
 
 
 def draw(_: Any, rng: np.random.Generator) -> int:
@@ -26,37 +25,9 @@ def drawn_by_sample(epoch: int = 0, **arguments: Any) -> dict[int, int]:
     return {int(n): int(drawn) for batch in pairs for n, drawn in zip(*batch, strict=True)}
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [{"batch_size": 1}, {"batch_size": 7}, {"shuffle": True}, {"shuffle": True, "batch_size": 60}],
-    ids=str,
-)
-def test_generator_of_a_sample_depends_on_no_batch(arguments):
-    assert drawn_by_sample(**arguments) == drawn_by_sample()
-
-
 def test_generator_of_a_sample_depends_on_no_shard():
     shards = [drawn_by_sample(shard=(index, 3)) for index in range(3)]
     assert shards[0] | shards[1] | shards[2] == drawn_by_sample()
-
-
-@pytest.mark.parametrize("other", [{"epoch": 1}, {"seed": 1}, {"seed": 2**64}], ids=str)
-def test_generator_is_of_sample_epoch_and_seed(other):
-    numbers = [*drawn_by_sample().values(), *drawn_by_sample(**other).values()]
-    assert len(set(numbers)) == 120
-
-
-def test_generator_of_a_batch_is_of_epoch_and_index():
-    few = plan_of([0] * 8, 4, batch_transform=draw)
-    many = plan_of([0] * 90, 30, batch_transform=draw)
-    assert epoch_of(few, 2) == epoch_of(many, 2)[:2]
-    assert len({number for epoch in range(3) for number in epoch_of(many, epoch)}) == 9
-
-
-def test_generators_of_a_sample_and_a_batch_differ():
-    samples = plan_of([0], transform=draw)
-    batches = plan_of([0], batch_transform=draw)
-    assert batch_of(samples).item() != batch_of(batches)
 
 
 def test_golden_generator():

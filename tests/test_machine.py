@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +13,9 @@ from adapters import clock, cpus, machine
 from adapters.cli.main import main
 from adapters.clock import Spent
 from adapters.cpus import usable_cpus
+
+VERSION_1 = "7:memory:/a\n4:cpu,cpuacct:/a\n0::/a"
+QUOTA, PERIOD = "cpu/a/cpu.cfs_quota_us", "cpu/a/cpu.cfs_period_us"
 
 
 @pytest.fixture
@@ -26,56 +27,38 @@ def groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def write(folder: Path, **files: str) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, text in files.items():
-        (folder / name.replace("__", ".")).write_text(text + "\n")
-
-
 @pytest.mark.parametrize(
-    ("told", "count"),
+    ("files", "count"),
     [
-        ("max 100000", 8),
-        ("300000 100000", 3),
-        ("250000 100000", 3),
-        ("10000 100000", 1),
-        ("1600000 100000", 8),
-        ("nonsense", 8),
+        ({}, 8),
+        ({"own": "0::/a/b", "a/b/cpu.max": "max 100000"}, 8),
+        ({"own": "0::/a/b", "a/b/cpu.max": "300000 100000"}, 3),
+        ({"own": "0::/a/b", "a/b/cpu.max": "250000 100000"}, 3),  # Part of a CPU counts as one.
+        ({"own": "0::/a/b", "a/b/cpu.max": "1600000 100000"}, 8),
+        ({"own": "0::/a/b", "a/b/cpu.max": "nonsense"}, 8),
+        ({"own": "0::/a/b", "a/cpu.max": "200000 100000", "a/b/cpu.max": "400000 100000"}, 2),
+        ({"own": "0::/docker/0123", "cpu.max": "400000 100000"}, 4),
+        ({"own": VERSION_1, QUOTA: "-1", PERIOD: "100000"}, 8),
+        ({"own": VERSION_1, QUOTA: "150000", PERIOD: "100000"}, 2),
+        ({"own": VERSION_1, QUOTA: "1", PERIOD: "100000"}, 1),
     ],
 )
-def test_cpus_of_a_quota(groups, monkeypatch, told, count):
-    """Part of a CPU counts as one."""
-    assert usable_cpus() == 8  # The affinity.
-    write(groups, own="0::/a/b")
-    write(groups / "a" / "b", cpu__max=told)
+def test_cpus_of_a_quota(groups, files, count):
+    for name, text in files.items():
+        (groups / name).parent.mkdir(parents=True, exist_ok=True)
+        (groups / name).write_text(text + "\n")
     assert usable_cpus() == count
+
+
+def test_cpus_of_an_affinity(groups, monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {3})
     assert usable_cpus() == 1
 
 
-@pytest.mark.parametrize(("quota", "count"), [("-1", 8), ("200000", 2), ("150000", 2), ("1", 1)])
-def test_cpus_of_a_quota_of_version_1(groups, quota, count):
-    write(groups, own="7:memory:/a\n4:cpu,cpuacct:/a\n0::/a")
-    folder = groups / "cpu" / "a"
-    write(folder, cpu__cfs_quota_us=quota, cpu__cfs_period_us="100000")
-    assert usable_cpus() == count
-
-
-def test_cpus_of_the_smallest_quota_around(groups):
-    write(groups, own="0::/a/b/c")
-    write(groups / "a" / "b", cpu__max="200000 100000")
-    write(groups / "a" / "b" / "c", cpu__max="400000 100000")
-    assert usable_cpus() == 2
-
-
-def test_cpus_of_a_container(groups):
-    write(groups, own="0::/docker/0123", cpu__max="400000 100000")
-    assert usable_cpus() == 4
-
-
 def test_cpus_outside_of_the_groups(groups, monkeypatch):
     monkeypatch.setattr(cpus, "_GROUPS", groups / "inside")
-    write(groups, own="0::/a", cpu__max="100000 100000")
+    (groups / "own").write_text("0::/a")
+    (groups / "cpu.max").write_text("100000 100000")
     assert usable_cpus() == 8
 
 
@@ -148,81 +131,40 @@ def test_gpus_have_names(nvidia_smi: Path, script: str, names: tuple[str]) -> No
 
 # --- the time of a thread on a busy machine ---
 
-BURNERS_PER_CPU = 4
-# Ends by itself, should nobody be left to end it.
-BURNER = """
-import time
-until = time.monotonic() + 60
-print(flush=True)
-while time.monotonic() < until:
-    pass
-"""
-_CPU_SECONDS = 0.05
-# Whatever else the machine does adds to what is found, and takes nothing away.
-_TRIES = 8
-with_schedstat = pytest.mark.skipif(
-    not Path(clock._SCHEDSTAT).exists(),
-    reason="this system doesn't say how long a thread is queued",
-)
+
+def test_clock_leaves_out_the_queue_for_a_cpu(tmp_path, monkeypatch):
+    told = tmp_path / "schedstat"
+    monkeypatch.setattr(clock, "_SCHEDSTAT", str(told))
+    told.write_text("7000000 1000000 3\n")
+    began = Spent.now()
+    time.sleep(0.1)
+    told.write_text("8000000 91000000 4\n")
+    spent = began.until_now()
+    assert 0.03 < spent.queued_seconds <= 0.09
+    assert spent.own_seconds == spent.seconds - spent.queued_seconds
+    assert spent.noisy
 
 
-@pytest.fixture
-def busy_machine() -> Iterator[None]:
-    """Others compute on each CPU."""
-    burners = [
-        subprocess.Popen([sys.executable, "-c", BURNER], stdout=subprocess.PIPE)
-        for _ in range(BURNERS_PER_CPU * usable_cpus())
-    ]
-    for burner in burners:
-        assert burner.stdout is not None
-        burner.stdout.readline()
-    yield
-    for burner in burners:
-        burner.kill()
-        burner.communicate()
+def test_queue_behind_the_work_is_not_its_own(monkeypatch):
+    """Trials told of batches that took 1e-06 ms."""
+    queued = iter([0.0, 1.0])
+
+    def asked() -> float:
+        time.sleep(0.02)
+        return next(queued) * 0.02
+
+    monkeypatch.setattr("adapters.clock._queued_seconds", asked)
+    began = Spent.now()
+    spent = began.until_now()  # Others ran while it asked, but not while it worked.
+    assert spent.queued_seconds < 0.001 < 0.019 < spent.own_seconds
 
 
-def spin() -> None:
-    until = time.thread_time() + _CPU_SECONDS
-    while time.thread_time() < until:
-        pass
+def test_clock_of_work_that_computes_and_that_waits():
+    """Where nobody says how long a thread is queued, what never waits has no switches."""
+    assert Spent(1.0, 0.25, queued_seconds=0.5, switches=3).busy_seconds == 0.25
+    assert Spent(1.0, 0.25, switches=0).busy_seconds == 1.0
 
 
-def sleep() -> None:
-    time.sleep(_CPU_SECONDS)
-
-
-def tries(work: Callable[[], None]) -> list[Spent]:
-    """What it takes, several times."""
-    found = []
-    for _ in range(_TRIES):
-        started = Spent.now()
-        work()
-        found.append(started.until_now())
-    return found
-
-
-def waiting(found: list[Spent]) -> list[float]:
-    """The shares of its own time that it has waited."""
-    return [1 - spent.busy_seconds / spent.own_seconds for spent in found]
-
-
-@pytest.mark.serial
-@pytest.mark.full
-@with_schedstat
-def test_clock_leaves_out_the_queue_for_a_cpu(busy_machine):
-    found = tries(spin)
-    assert max(spent.seconds for spent in found) > 2 * _CPU_SECONDS
-    assert min(spent.own_seconds for spent in found) < 1.5 * _CPU_SECONDS
-    assert any(spent.noisy for spent in found)
-
-
-@pytest.mark.serial
-@pytest.mark.full
-@pytest.mark.parametrize("told", [True, False])
-def test_clock_of_work_that_computes_and_that_sleeps(busy_machine, monkeypatch, told):
-    """Also where nobody says how long a thread is queued."""
-    if not told:
-        monkeypatch.setattr(clock, "_SCHEDSTAT", "/nowhere")
-    assert min(waiting(tries(spin))) < 0.25
-    assert max(waiting(tries(sleep))) > 0.75
+def test_clock_without_a_queue_says_none(monkeypatch):
+    monkeypatch.setattr(clock, "_SCHEDSTAT", "/nowhere")
+    assert Spent.now().queued_seconds == 0.0

@@ -21,7 +21,7 @@ def drawn(weights, draws, seed=0, epoch=0):
     return Draws(np.asarray(weights, float), draws, seed).numbers(epoch, np.arange(draws))
 
 
-@pytest.mark.parametrize("size", [1, 63, 64, 65, 5001])
+@pytest.mark.parametrize("size", [1, 65, 5001])
 def test_weights_are_frequencies(size):
     weights = np.random.default_rng(size).random(size) + 0.1
     weights[1::3] = 0
@@ -32,13 +32,6 @@ def test_weights_are_frequencies(size):
     kept = expected > 0
     if kept.sum() > 1:
         assert stats.chisquare(counts[kept], expected[kept]).pvalue > UNLIKELY
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64, np.uint8, bool])
-def test_weights_are_any_numbers(dtype):
-    weights = np.array([1, 0, 1, 1], dtype)
-    order = order_of(4, 4, weights=weights)
-    assert set(np.concatenate([order.batch(epoch, 0) for epoch in range(50)])) == {0, 2, 3}
 
 
 @given(st.integers(1, 300), st.integers(0, 2**70), st.integers(0, 9))
@@ -57,7 +50,7 @@ def test_draws_are_independent():
     assert (first != drawn(np.ones(50), 20_000, seed=1)).mean() > 0.9
 
 
-@pytest.mark.parametrize("count", [2, 3, 8])
+@pytest.mark.parametrize("count", [2, 3])
 def test_draws_are_dealt_to_shards(count):
     def draws(shard):
         order = order_of(1000, 7, seed=3, shard=shard, weights=np.arange(1000.0))
@@ -69,7 +62,7 @@ def test_draws_are_dealt_to_shards(count):
     assert len(whole) - len(together) < count
 
 
-@pytest.mark.parametrize("samples", [1, 10, 12345])
+@pytest.mark.parametrize("samples", [1, 12345])
 def test_draws_are_as_many_as_asked(samples):
     order = order_of(100, 10, weights=Weighted(np.ones(100), samples))
     assert sum(len(order.batch(0, index)) for index in range(len(order))) == samples
@@ -86,32 +79,19 @@ GOLDEN = [89, 72, 62, 45, 35, 76, 81, 64]
 # --- class_balanced ---
 
 
-@pytest.mark.parametrize("labels", [np.array([3, 3, 3, 9]), ["b", "b", "b", "a"], [1.5] * 3 + [2]])
+@pytest.mark.parametrize(
+    "labels",
+    [
+        np.array([3, 3, 3, 9], np.uint8),
+        [True, True, True, False],
+        ["b", "b", "b", "a"],
+        [1.5] * 3 + [2],
+        np.array([2**63 + 5, 2**63 + 5, 2**63 + 5, 2**63 + 7], np.uint64),
+    ],
+    ids=["uint8", "bool", "text", "float", "uint64"],
+)
 def test_classes_are_balanced(labels):
     assert class_balanced(labels).tolist() == pytest.approx([2 / 3, 2 / 3, 2 / 3, 2])
-
-
-@pytest.mark.parametrize("dtype", [np.int64, np.uint8, np.int8, bool])
-def test_classes_of_any_type(dtype):
-    labels = (np.random.default_rng(0).random(1000) < 0.1).astype(dtype)
-    weights = class_balanced(labels)
-    assert weights[labels.astype(bool)].sum() == pytest.approx(500)
-    assert weights.sum() == pytest.approx(1000)
-
-
-@pytest.mark.parametrize(
-    ("labels", "weights"),
-    [
-        (
-            np.array([2**63 + 5, 2**63 + 5, 2**63 + 7, 2**63 + 5], np.uint64),
-            [2 / 3, 2 / 3, 2, 2 / 3],
-        ),
-        ([0, 10**15, 10**15, 0], [1, 1, 1, 1]),
-        ([-5, 7, 7, 7], [2, 2 / 3, 2 / 3, 2 / 3]),
-    ],
-)
-def test_classes_of_any_number(labels, weights):
-    assert class_balanced(labels).tolist() == pytest.approx(weights)
 
 
 def test_classes_have_shares():
@@ -149,26 +129,19 @@ def test_weights_and_lengths_are_checked(given, error, message):
     [
         (lambda: Weighted([1, 2], 0), "samples must be >= 1 or None, got 0"),
         (lambda: Buckets([1], 0), "shapes must be >= 1, got 0"),
+        (lambda: class_balanced([]), "labels must have one class for each sample"),
+        (lambda: class_balanced([[0, 1]]), "labels must have one class for each sample"),
+        (lambda: class_balanced([0, 1], {2: 1}), "shares must name classes of labels, got 2"),
+        (lambda: class_balanced([0, 1], {1: -1}), "shares must be >= 0, got -1 for 1"),
+        (lambda: class_balanced([0, 1], {1: 0}), "shares must not all be 0"),
     ],
 )
-def test_numbers_of_samples_and_shapes_are_checked(make, message):
+def test_arguments_are_checked(make, message):
     with pytest.raises(ValueError, match=message):
         make()
 
 
-@pytest.mark.parametrize(
-    ("labels", "shares", "message"),
-    [
-        ([], None, "labels must have one class for each sample"),
-        ([[0, 1]], None, "labels must have one class for each sample"),
-        ([0, 1], {2: 1}, "shares must name classes of labels, got 2"),
-        ([0, 1], {1: -1}, "shares must be >= 0, got -1 for 1"),
-        ([0, 1], {1: 0}, "shares must not all be 0"),
-    ],
-)
-def test_classes_and_shares_are_checked(labels, shares, message):
-    with pytest.raises(ValueError, match=message):
-        class_balanced(labels, shares)
+def test_classes_of_two_kinds_are_refused():
     with pytest.raises(TypeError, match="labels must be numbers or texts, all of one kind"):
         class_balanced(["a", None])
 
@@ -200,9 +173,9 @@ def test_buckets_have_every_sample_once(lengths, batch_size, shuffle):
     assert np.array_equal(np.sort(numbers), np.arange(len(lengths)))
 
 
-@pytest.mark.parametrize(("sigma", "most"), [(0.25, 0.10), (0.4, 1.1 * 0.113), (0.5, 1.1 * 0.142)])
+@pytest.mark.parametrize(("sigma", "most"), [(0.25, 0.10), (0.5, 1.1 * 0.142)])
 def test_buckets_pad_little(sigma, most):
-    """11.3% is the least possible at sigma 0.4, and 14.2% at 0.5."""
+    """14.2% is the least possible at sigma 0.5."""
     lengths = lengths_of(sigma)
     bounds = np.array(Buckets(lengths).bounds)
     longest = [lengths[batch].max() for batch in batches_of(lengths, 64)]
@@ -229,13 +202,6 @@ def test_buckets_have_the_best_bounds():
     assert buckets.padding == pytest.approx(1 - lengths.sum() / best)
 
 
-@pytest.mark.parametrize("shapes", [1, 2, 8, 100])
-def test_buckets_are_as_many_as_asked(shapes):
-    buckets = Buckets(np.arange(1, 51), shapes)
-    assert len(buckets.bounds) == min(50, shapes)
-    assert buckets.bounds[-1] == 50
-
-
 def test_buckets_of_all_shards_are_alike():
     lengths = lengths_of(0.4, 20_000)
     bounds = np.array(Buckets(lengths).bounds)
@@ -260,24 +226,9 @@ def test_buckets_are_random_within_and_in_their_order():
     score = np.corrcoef(of[:-1], of[1:])[0, 1] * np.sqrt(len(of))
     assert 2 * stats.norm.sf(abs(score)) > UNLIKELY
     assert stats.spearmanr(of, np.arange(len(of))).pvalue > UNLIKELY
-    # Neighbours in the data set come together no more often than others.
-    place = np.empty(len(lengths), int)
-    for number, batch in enumerate(batches):
-        place[batch] = number
-    same = buckets[:-1] == buckets[1:]
-    counts = np.bincount(buckets)
-    expected = (64 / counts[buckets[:-1]][same]).sum()
-    found = (place[:-1] == place[1:])[same].sum()
-    assert abs(found - expected) < 5 * np.sqrt(expected)
     # And no batch is that of another epoch.
     others = {frozenset(batch.tolist()) for batch in batches_of(lengths, 64, epoch=1)}
     assert not others & {frozenset(batch.tolist()) for batch in batches}
-
-
-def test_buckets_share_the_last_batch():
-    lengths = lengths_of(0.4, 1003)
-    last = {int(lengths[batches_of(lengths, 64, epoch)[-1]].max()) for epoch in range(20)}
-    assert len(last) > 5
 
 
 def test_buckets_without_shuffle_begin_with_the_shortest():

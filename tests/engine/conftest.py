@@ -1,7 +1,4 @@
-"""Two processes do all that one does, and meet each other: one alone is for ``--full``.
-
-A cluster is started for the tests of this folder that name one, once.
-"""
+"""A cluster is started for the tests of this folder that name one, once."""
 
 from __future__ import annotations
 
@@ -15,12 +12,9 @@ from tests.engine.executors import clients
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Mark what has one worker process, and give a cluster to what asks for it."""
+    """Give a cluster to what asks for it."""
     callspec = getattr(item, "callspec", None)
-    executor = callspec.params.get("executor") if callspec is not None else None
-    if executor == "processes-1":
-        item.add_marker(pytest.mark.full)
-    if executor == "cluster":
+    if callspec is not None and callspec.params.get("executor") == "cluster":
         item.fixturenames.insert(0, "dask_client")  # type: ignore[attr-defined]
 
 

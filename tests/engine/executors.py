@@ -15,13 +15,8 @@ from adapters.engine.process import NAME
 from tests.leftovers import command_line
 from tests.plans import plan_of
 
-THREADS = ["threads-1", "threads-4"]
-PROCESSES = ["processes-1", "processes-2"]
-POOLS = [*THREADS, *PROCESSES]
-EXECUTORS = ["inline", *POOLS, "auto"]
-WITH_CLUSTER = [*EXECUTORS, "cluster"]
-"""For tests in this folder, whose conftest gives them one."""
 ONE_OF_EACH_KIND = ["inline", "threads-2", "processes-2", "cluster"]
+"""For tests in this folder, whose conftest gives them a cluster."""
 _WAIT_SECONDS = 20.0
 clients: list[Any] = []
 """Of Dask clusters, see conftest."""
@@ -63,12 +58,7 @@ def read(
 def workers() -> list[psutil.Process]:
     """Worker processes of this process that are alive, but for those that are idle."""
     idle = pool.shared_pool().idle_pids
-    return [each for each in workers_and_idle() if each.pid not in idle]
-
-
-def workers_and_idle() -> list[psutil.Process]:
-    """Worker processes of this process that are alive."""
-    children = psutil.Process().children()
+    children = [each for each in psutil.Process().children() if each.pid not in idle]
     return [each for each in children if command_line(each).endswith(NAME)]
 
 

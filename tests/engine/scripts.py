@@ -41,31 +41,19 @@ class Script:
         self.output: IO[str] = process.stdout
 
     def wait_for(self, line: str) -> None:
-        """Read up to this line.
-
-        Raises:
-            EOFError: The script ended without it.
-        """
+        """Read up to this line, or raise ``EOFError``."""
         for printed in self.output:
             if printed.strip() == line:
                 return
         raise EOFError(f"the script ended without saying {line!r}: {self._process.stderr.read()}")  # type: ignore[union-attr]
 
     def finish(self, seconds: float) -> tuple[int, str, str]:
-        """Wait for its end: exit code, output, errors.
-
-        Raises:
-            subprocess.TimeoutExpired: It went on.
-        """
+        """Wait for its end: exit code, output, errors."""
         output, errors = self._process.communicate(timeout=seconds)
         return self._process.returncode, output, errors
 
     def wait(self, seconds: float) -> int:
-        """Wait for the end of the main process, whoever else still runs: its exit code.
-
-        Raises:
-            subprocess.TimeoutExpired: It went on.
-        """
+        """Wait for the end of the main process, whoever else still runs: its exit code."""
         return self._process.wait(seconds)
 
     def interrupt(self) -> None:

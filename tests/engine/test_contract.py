@@ -10,15 +10,12 @@ import numpy as np
 import pytest
 
 from adapters.alignment import ALIGNMENT_BYTES
-from adapters.sources import SequenceSource
 from adapters.structure import flatten
 from tests.batches import exact
-from tests.engine.executors import ONE_OF_EACH_KIND, WITH_CLUSTER, opened, read
+from tests.engine.executors import ONE_OF_EACH_KIND, opened, read
 from tests.engine.workloads import Numbers, Uneven, jitter, rich
 from tests.plans import epoch_of, plan_of
 
-every_executor = pytest.mark.parametrize("executor", WITH_CLUSTER)
-# Where the claim is about data, one of each kind has the same code behind it as all.
 one_of_each_kind = pytest.mark.parametrize("executor", ONE_OF_EACH_KIND)
 
 
@@ -27,7 +24,7 @@ class Pair(NamedTuple):
     label: Any
 
 
-@every_executor
+@pytest.mark.parametrize("executor", [*ONE_OF_EACH_KIND, "auto"])
 @pytest.mark.parametrize("shuffled", [False, True], ids=["in order", "batches shuffled"])
 def test_batches_are_the_same_to_the_last_bit(executor, shuffled):
     arguments = {"shuffle": True, "seed": 7, "transform": rich, "batch_transform": jitter}
@@ -41,8 +38,11 @@ def test_batches_are_the_same_to_the_last_bit(executor, shuffled):
         assert [exact(batch) for batch in read(engine, 21, shuffled=shuffled)] == expected
 
 
-@every_executor
-@pytest.mark.parametrize("arguments", [{}, {"drop_remainder": True}, {"shard": (1, 3)}], ids=str)
+@pytest.mark.parametrize(
+    ("executor", "arguments"),
+    [("threads-4", {}), ("processes-2", {"drop_remainder": True}), ("cluster", {"shard": (1, 3)})],
+    ids=str,
+)
 def test_every_sample_comes_once_per_epoch(executor, arguments):
     order = plan_of(Numbers(), shuffle=True, **arguments).order
     expected = Counter(int(n) for i in range(len(order)) for n in order.batch(1, i))
@@ -52,35 +52,10 @@ def test_every_sample_comes_once_per_epoch(executor, arguments):
     assert set(expected.values()) == {1}
 
 
-@every_executor
+@pytest.mark.parametrize("executor", ["threads-4", "processes-2", "cluster"])
 def test_batches_come_in_order_however_long_each_takes(executor):
     with opened(Numbers(48), executor, transform=Uneven()) as engine:
         assert np.concatenate(read(engine, 12)).tolist() == list(range(48))
-
-
-@every_executor
-def test_stream_starts_wherever_it_is_asked_to(executor):
-    expected = [exact(batch) for batch in epoch_of(plan_of(Numbers(), shuffle=True), 5)][3:]
-    with opened(Numbers(), executor, shuffle=True) as engine:
-        assert [exact(batch) for batch in read(engine, 4, epoch=5, step=3)] == expected
-
-
-@every_executor
-def test_two_streams_of_one_engine_do_not_mix(executor):
-    with opened(Numbers(), executor) as engine:
-        one, other = engine.stream(0, 0, False), engine.stream(0, 0, False)
-        pairs = [(one.next().tolist(), other.next().tolist()) for _ in range(7)]
-        one.close()
-        other.close()
-    assert [pair[0] for pair in pairs] == [pair[1] for pair in pairs]
-    assert [number for pair in pairs for number in pair[0]] == list(range(26))
-
-
-@one_of_each_kind
-@pytest.mark.parametrize("queue", [1, 2, 50])
-def test_length_of_the_queue_changes_nothing(executor, queue):
-    with opened(Numbers(), executor, queue=queue) as engine:
-        assert np.concatenate(read(engine, 7)).tolist() == list(range(26))
 
 
 SAMPLES: dict[str, Any] = {
@@ -99,7 +74,8 @@ SAMPLES: dict[str, Any] = {
 }
 
 
-@one_of_each_kind
+# Threads hand their batches over as they are.
+@pytest.mark.parametrize("executor", ["processes-2", "cluster"])
 @pytest.mark.parametrize("data", list(SAMPLES.values()), ids=list(SAMPLES))
 def test_whatever_the_samples_are(executor, data):
     expected = [exact(batch) for batch in epoch_of(plan_of(data)) * 2]
@@ -123,8 +99,15 @@ BATCHES: dict[str, Any] = {
 }
 
 
-@one_of_each_kind
-@pytest.mark.parametrize("batch_transform", list(BATCHES.values()), ids=list(BATCHES))
+def all_of_them(batch: Any) -> Any:
+    return {name: transform(batch.copy()) for name, transform in BATCHES.items()}
+
+
+@pytest.mark.parametrize(
+    ("executor", "batch_transform"),
+    [*(("processes-2", each) for each in BATCHES.values()), ("cluster", all_of_them)],
+    ids=[*BATCHES, "all of them, on a cluster"],
+)
 def test_whatever_a_batch_transform_returns(executor, batch_transform):
     arguments = {"transform": lambda sample: sample, "batch_transform": batch_transform}
     expected = [exact(batch) for batch in epoch_of(plan_of(Numbers(), **arguments))]
@@ -132,24 +115,13 @@ def test_whatever_a_batch_transform_returns(executor, batch_transform):
         assert [exact(batch) for batch in read(engine, 7)] == expected
 
 
-@pytest.mark.parametrize("executor", ["threads-2", "processes-2"])
 @pytest.mark.parametrize("length", [10, 3000])
-def test_many_batches_of_objects_are_not_mixed_up(executor, length):
+def test_many_batches_of_objects_are_not_mixed_up(length):
     """Light batches go to a worker several at a time; long ones don't fit into a pipe."""
-    words = [f"{number} " * length for number in range(400)]
-    with opened(words, executor, 2, queue=40) as engine:
-        batches = read(engine, 200)
+    words = [f"{number} " * length for number in range(200)]
+    with opened(words, "processes-2", 2, queue=40) as engine:
+        batches = read(engine, 100)
     assert [word for batch in batches for word in batch] == words
-
-
-@one_of_each_kind
-def test_sequence_is_read_in_the_order_asked_for(executor):
-    source = SequenceSource(
-        [(np.full(i + 1, i), "text") for i in range(9)], changes_between_epochs=False
-    )
-    expected = [exact(batch) for batch in epoch_of(plan_of(source, 1, shuffle=True))]
-    with opened(source, executor, 1, shuffle=True) as engine:
-        assert [exact(batch) for batch in read(engine, 9)] == expected
 
 
 @one_of_each_kind
@@ -176,17 +148,16 @@ def test_batches_lie_where_frameworks_take_them_without_a_copy(executor):
     assert {array.ctypes.data % ALIGNMENT_BYTES for array in arrays} == {0}
 
 
-@every_executor
+@pytest.mark.parametrize("executor", ["inline", "threads-2", "auto"])
 def test_nobody_elses_random_state_is_touched(executor):
     before = random.getstate(), exact(np.random.get_state())
-    with opened(
-        Numbers(), executor, shuffle=True, transform=rich, batch_transform=jitter
-    ) as engine:
+    arguments = {"shuffle": True, "transform": rich, "batch_transform": jitter}
+    with opened(Numbers(), executor, **arguments) as engine:
         read(engine, 14)
     assert (random.getstate(), exact(np.random.get_state())) == before
 
 
-@every_executor
+@one_of_each_kind
 def test_skipped_samples_are_replaced_and_counted(executor, caplog):
     data = [1, None, 3, "x", 5, None, 7, 8]
 
@@ -198,42 +169,6 @@ def test_skipped_samples_are_replaced_and_counted(executor, caplog):
     assert [batch.tolist() for batch in batches] == [[1, 3, 3], [5, 5, 7], [7, 8]] * 2
     warnings = [record.getMessage() for record in caplog.records if "on_error" in record.message]
     assert warnings == [f"epoch {epoch}: on_error replaced 3 samples" for epoch in (0, 1)]
-
-
-class Stored:
-    """A data set that hands out what it stores."""
-
-    def __init__(self, samples: Any) -> None:
-        self.samples = samples
-
-    def __len__(self) -> int:
-        return len(self.samples)
-
-    def __getitem__(self, number: int) -> Any:
-        return self.samples[number]
-
-
-def double(sample: Any) -> Any:
-    """Write into the sample."""
-    for member in sample if isinstance(sample, tuple) else (sample,):
-        member[:] = [2 * value for value in member]
-    return sample
-
-
-@one_of_each_kind
-@pytest.mark.parametrize(
-    "samples", [np.ones((8, 2)), [([1, 1],)] * 8, [(np.ones(2),)] * 8], ids=["view", "list", "own"]
-)
-def test_transform_may_write_into_what_a_data_set_stores(executor, samples):
-    with opened(Stored(samples), executor, transform=double) as engine:
-        assert {float(np.max(batch)) for batch in read(engine, 6)} == {2.0}
-
-
-@one_of_each_kind
-def test_batch_transform_may_write_into_what_a_sequence_stores(executor):
-    batches = Stored([(np.ones((4, 2)),)] * 3)
-    with opened(SequenceSource(batches, False), executor, 1, batch_transform=double) as engine:
-        assert {float(np.max(batch)) for batch in read(engine, 6)} == {2.0}
 
 
 @one_of_each_kind

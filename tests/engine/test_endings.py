@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import multiprocessing
 import os
 import signal
 import subprocess
@@ -11,12 +9,10 @@ import sys
 import threading
 import time
 from contextlib import closing
-from itertools import product
-from typing import Any
 
 import pytest
 
-from adapters.engine import Engine, Settings, threads, usable_cpus
+from adapters.engine import Engine, Settings, usable_cpus
 from tests.engine.scripts import script
 from tests.engine.workloads import Numbers
 from tests.plans import plan_of
@@ -44,13 +40,6 @@ def read(executor: str, seconds: float = 0.005) -> str:
 # --- the trainer is killed ---
 
 
-def test_workers_go_when_the_trainer_was_killed():
-    with script(read("processes-2", 0.001) + AND_ON) as running:
-        running.wait_for("reads")
-        running.kill()
-        assert running.survivors(SECONDS) == []
-
-
 def test_hanging_workers_go_when_the_trainer_was_killed():
     with script(read("processes-2") + "\nengine.plan.transform.seconds = 1000" + AND_ON) as running:
         running.wait_for("reads")
@@ -75,10 +64,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 # --- Ctrl-C ---
 
 
-@pytest.mark.parametrize(
-    ("executor", "seconds"),
-    [("inline", 0.005), ("auto", 0.005), ("threads-2", 0.3), ("processes-2", 0.005)],
-)
+@pytest.mark.parametrize(("executor", "seconds"), [("threads-2", 0.3), ("processes-2", 0.005)])
 def test_ctrl_c_ends_everything(executor, seconds):
     with script(read(executor, seconds) + AND_ON) as running:
         running.wait_for("reads")
@@ -91,13 +77,13 @@ def test_ctrl_c_ends_everything(executor, seconds):
         assert running.survivors(SECONDS) == []
 
 
-@pytest.mark.parametrize("line", ["begins", "starting", "reads"])
+@pytest.mark.parametrize("line", ["begins", "starting"])
 def test_ctrl_c_while_the_workers_start_leaves_nobody(line):
     text = """
 wait = threading.Thread(target=lambda: (wait_until(workers), print("starting")), daemon=True)
 wait.start()
-""" + read("processes-2")
-    with script(text + AND_ON) as running:
+"""
+    with script(text + read("processes-2") + AND_ON) as running:
         running.wait_for(line)
         running.interrupt()
         code, _, errors = running.finish(SECONDS + 25)
@@ -105,8 +91,7 @@ wait.start()
         assert running.survivors(SECONDS) == []
 
 
-@pytest.mark.parametrize("executor", ["threads-2", "processes-2"])
-def test_after_a_caught_ctrl_c_one_can_go_on(executor):
+def test_after_a_caught_ctrl_c_one_can_go_on():
     text = """
 try:
     print("trying")
@@ -118,7 +103,7 @@ stream.close()
 print(read(engine, 2)[1].tolist())
 engine.close()
 """
-    with script(read(executor) + text) as running:
+    with script(read("processes-2") + text) as running:
         running.wait_for("trying")
         running.interrupt()
         code, output, errors = running.finish(SECONDS)
@@ -130,49 +115,36 @@ engine.close()
 # --- the interpreter's end ---
 
 
-LAST_WORDS = {
-    "nothing closed": ("", 0),
-    "closed twice": ("engine.close(); engine.close(); stream.close()", 0),
-    "deleted in a cycle": ("engine.me = engine; stream.me = stream; del stream, engine", 0),
-    "an exception": ("raise SystemExit('spoilt')", 1),
-    "half a batch": ("threading.Thread(target=stream.next, daemon=True).start()", 0),
-}
-
-
 @pytest.mark.parametrize(
-    ("executor", "last"),
+    ("executor", "last", "expected"),
     [
-        *product(["threads-2", "processes-2"], ["nothing closed", "half a batch"]),
-        ("threads-2", "an exception"),
-        ("processes-2", "closed twice"),
-        ("processes-2", "deleted in a cycle"),
+        ("processes-2", "", 0),
+        ("processes-2", "engine.me = engine; stream.me = stream; del stream, engine", 0),
+        ("threads-2", "threading.Thread(target=stream.next, daemon=True).start()", 0),
+        ("threads-2", "raise SystemExit('spoilt')", 1),
     ],
+    ids=["nothing closed", "deleted in a cycle", "half a batch", "an exception"],
 )
-def test_interpreter_ends_quietly(executor, last):
-    words, expected = LAST_WORDS[last]
-    with script(read(executor) + words) as running:
+def test_interpreter_ends_quietly(executor, last, expected):
+    with script(read(executor) + last) as running:
         code, output, errors = running.finish(SECONDS + 25)
         assert (code, output) == (expected, "begins\nreads\n")
-        assert errors in ("", "spoilt\n")
+        assert errors == ("spoilt\n" if expected else "")
         assert running.survivors(SECONDS) == []
 
 
 # --- other ways to be a process ---
 
 
-@pytest.mark.parametrize(
-    ("executor", "count"),
-    [("threads-2", 1), ("processes-2", 1), ("processes-2", 100), ("auto", 100)],
-)
-def test_forked_process_reads_on_with_workers_of_its_own(executor, count):
-    text = f"""
-engine = Engine(plan_of(Numbers(400)), settings_of("{executor}"))
+def test_forked_process_reads_on_with_workers_of_its_own():
+    text = """
+engine = Engine(plan_of(Numbers(400)), settings_of("processes-2"))
 stream = engine.stream(0, 0, False)
-for _ in range({count}):
+for _ in range(100):
     stream.next()
 child = os.fork()
-first = [4 * i % 400 for i in range({count}, {count} + 20)]
-right = [stream.next()[0] for _ in range(20)] == first and len(read(engine, 100)) == 100
+right = [stream.next()[0] for _ in range(20)] == [4 * i for i in range(20)]
+right = right and len(read(engine, 100)) == 100
 engine.close()
 if not child:
     os._exit(0 if right else 1)
@@ -193,17 +165,18 @@ def own(sample):
         pass
     return sample
 
-def train(executor):
-    try:
-        with opened(Numbers(80), executor, transform=own) as engine:
-            print([int(batch[0]) for batch in read(engine, 8)[:2]], flush=True)
-    except RuntimeError as error:
-        print("RuntimeError", str(error).split(":")[0], flush=True)
+def train(executors):
+    for executor in executors:
+        try:
+            with opened(Numbers(80), executor, transform=own) as engine:
+                print([int(batch[0]) for batch in read(engine, 8)[:2]], flush=True)
+        except RuntimeError as error:
+            print("RuntimeError", str(error).split(":")[0], flush=True)
 
 if __name__ == "__main__":
-    for executor, daemon in (("processes-2", False), ("processes-2", True), ("auto", True)):
+    for executors, daemon in ((["processes-2"], False), (["processes-2", "auto"], True)):
         context = multiprocessing.get_context("spawn")
-        process = context.Process(target=train, args=(executor,), daemon=daemon)
+        process = context.Process(target=train, args=(executors,), daemon=daemon)
         process.start()
         process.join()
 """
@@ -283,7 +256,7 @@ def test_threads_that_cannot_all_start_leave_none(monkeypatch):
 
 
 TRAINS_ON = """
-engine = Engine(plan_of(Numbers(2400)), settings_of("processes-1"))
+engine = Engine(plan_of(Numbers(800)), settings_of("processes-1"))
 threading._register_atexit(engine.end_with_main_thread)
 
 def trains():
@@ -292,7 +265,7 @@ def trains():
         stream.next()
         time.sleep(0.002)
         count += 1
-        if count == 100:
+        if count == 20:
             begun.set()
     print(count)
 
@@ -305,12 +278,13 @@ begun.wait(30)
 def test_thread_trains_on_after_the_main_thread():
     """The front ends end their engines so."""
     with script(TRAINS_ON) as running:
-        assert running.finish(SECONDS) == (0, "600\n", "")
+        assert running.finish(SECONDS) == (0, "200\n", "")
 
 
-HANG_SECONDS = 10
 HANGS = """
+import logging
 from adapters.engine import Settings, threads
+logging.basicConfig(stream=sys.stdout, format="%(message)s")
 threads._PATIENCE_SECONDS = 0.5
 engine = Engine(plan_of(list(range(8)), transform=lambda sample: threading.Event().wait()),
     Settings(2, False, 4, timeout_seconds=0.2))
@@ -324,41 +298,10 @@ print("ends")
 """
 
 
-class Hanging:
-    """A transform that waits for its owner."""
-
-    def __init__(self) -> None:
-        self.allowed = threading.Event()
-
-    def __call__(self, sample: Any) -> Any:
-        assert self.allowed.wait(HANG_SECONDS)
-        return sample
-
-
-@pytest.mark.serial
-def test_closing_leaves_a_thread_that_hangs(monkeypatch, caplog):
-    monkeypatch.setattr(threads, "_PATIENCE_SECONDS", 0.2)
-    hanging = Hanging()
-    plan = plan_of(list(range(8)), transform=hanging)
-    engine = Engine(plan, Settings(2, False, 4, timeout_seconds=0.2))
-    stream = engine.stream(0, 0, False)
-    with pytest.raises(multiprocessing.TimeoutError):
-        stream.next()
-    stream.close()
-    before = time.monotonic()
-    with caplog.at_level(logging.WARNING):
-        engine.close()
-    assert time.monotonic() - before < HANG_SECONDS / 2
-    assert "still in the source or a transform" in caplog.text
-    hanging.allowed.set()
-    for thread in threading.enumerate():
-        if thread.name.startswith("adapters-worker"):
-            thread.join(HANG_SECONDS)
-
-
 @pytest.mark.serial
 def test_program_ends_beside_a_thread_that_hangs():
     with script(HANGS) as running:
-        running.wait_for("TimeoutError")
-        running.wait_for("ends")
-        assert running.wait(HANG_SECONDS) == 0
+        code, output, errors = running.finish(10)
+    first, *warnings, last = output.splitlines()
+    assert (first, last, code, errors) == ("TimeoutError", "ends", 0, "")
+    assert "still in the source or a transform" in "".join(warnings)

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import gc
-import itertools
 import os
 import signal
 import threading
-import time
-import weakref
 from typing import Any
 
 import numpy as np
@@ -17,7 +12,7 @@ import pytest
 
 from adapters.engine import Engine, Reading, Settings, Stream, Wait, Waits
 from tests.engine.executors import opened
-from tests.engine.workloads import Numbers, Slow
+from tests.engine.workloads import Numbers
 from tests.forking import forks
 from tests.plans import plan_of
 
@@ -25,28 +20,32 @@ BATCHES = 3
 
 
 class Epoch(Reading):
-    """Reads epoch 0, and takes note of what it is asked."""
-
-    def __init__(self, engine: Engine) -> None:
-        super().__init__(engine)
-        self.fetched = self.handed_out = self.finished = 0
+    """Reads epoch 0."""
 
     def _next(self) -> Any:
-        batch = self._fetch()
-        self.handed_out += 1
-        return batch
+        return self._fetch()
 
     def _begin(self) -> Stream:
         self._left = BATCHES
         return self._engine.stream(0, 0, False)
 
     def _made(self, batch: Any) -> Any:
-        self.fetched += 1
         return batch.tolist()
 
-    def _finish(self) -> None:
-        self.finished += 1
-        super()._finish()
+
+def hold(reading: Epoch) -> tuple[threading.Thread, threading.Event]:
+    """Have another thread take its turn, until the event."""
+    taken, done = threading.Event(), threading.Event()
+
+    def held() -> None:
+        with reading._reader_lock:
+            taken.set()
+            done.wait(20)
+
+    thread = threading.Thread(target=held)
+    thread.start()
+    assert taken.wait(10)
+    return thread, done
 
 
 @pytest.fixture(params=[0, 2], ids=["inline", "threads"])
@@ -56,70 +55,10 @@ def engine(request):
     engine.close()
 
 
-def test_reading_ends_once(engine):
-    reading = Epoch(engine)
-    assert list(reading) == np.arange(4 * BATCHES).reshape(BATCHES, 4).tolist()
-    assert list(reading) == []
-    assert (reading.handed_out, reading.finished) == (BATCHES, 1)
-
-
-def test_reading_that_nobody_holds_is_closed(engine):
-    reading = Epoch(engine)
-    next(reading)
-    stream = reading._stream
-    del reading
-    assert stream.closed
-
-
-def test_error_ends_reading():
-    def spoil(sample: int) -> int:
-        if sample == 5:
-            raise StopIteration
-        return sample
-
-    reading = Epoch(Engine(plan_of(Numbers(4 * BATCHES), transform=spoil), Settings(0)))
-    assert next(reading) == [0, 1, 2, 3]
-    with pytest.raises(RuntimeError, match="raised StopIteration"):
-        next(reading)
-    assert list(reading) == []
-    assert (reading.handed_out, reading.finished) == (1, 0)
-
-
-class Failing:
-    def __len__(self) -> int:
-        return 12
-
-    def __getitem__(self, number: int) -> Any:
-        if number == 5:
-            raise KeyError("missing")
-        return number
-
-
-def test_error_leaves_nothing_to_the_collector():
-    """Who caught it and dropped the iterator has no threads and processes of it any more."""
-    gc.disable()
-    try:
-        engine = Engine(plan_of(Failing()), Settings(2))
-        reading = Epoch(engine)
-        gone = weakref.ref(reading)
-        with contextlib.suppress(KeyError):
-            list(reading)
-        del reading
-        assert gone() is None
-        engine.close()
-    finally:
-        gc.enable()
-
-
 def test_reading_within_a_batch_is_refused():
     """Whoever has it may wait for that code, as where both draw from a generator of the process."""
     shared = Epoch(Engine(plan_of(Numbers(4 * BATCHES)), Settings(0)))
-    taken, told = threading.Event(), []
-
-    def hold():
-        with shared._reader_lock:
-            taken.set()
-            done.wait(20)
+    told = []
 
     class Takes(Numbers):
         def __getitem__(self, number):
@@ -129,15 +68,11 @@ def test_reading_within_a_batch_is_refused():
                 told.append(str(error))
             return number
 
-    done, thread = threading.Event(), threading.Thread(target=hold)
-    thread.start()
-    try:
-        assert taken.wait(10)
-        engine = Engine(plan_of(Takes(4 * BATCHES)), Settings(0))
-        assert next(Epoch(engine)) == [0, 1, 2, 3]
-    finally:
-        done.set()
-        thread.join()
+    thread, done = hold(shared)
+    engine = Engine(plan_of(Takes(4 * BATCHES)), Settings(0))
+    assert next(Epoch(engine)) == [0, 1, 2, 3]
+    done.set()
+    thread.join()
     assert len(told) == 4
     assert "give that code a pass of its own" in told[0]
     assert next(shared) == [0, 1, 2, 3]
@@ -148,16 +83,7 @@ def test_reading_within_a_batch_is_refused():
 def test_fork_reads_on_though_another_thread_had_its_turn(engine):
     reading = Epoch(engine)
     assert next(reading) == [0, 1, 2, 3]
-    taken, done = threading.Event(), threading.Event()
-
-    def hold():
-        with reading._reader_lock:
-            taken.set()
-            done.wait(20)
-
-    thread = threading.Thread(target=hold)
-    thread.start()
-    assert taken.wait(10)
+    thread, done = hold(reading)
     child = os.fork()
     if not child:
         signal.alarm(20)
@@ -173,28 +99,6 @@ def test_fork_reads_on_though_another_thread_had_its_turn(engine):
 # --- waits ---
 
 
-def test_waits_may_be_looked_at_while_they_are_noted():
-    waits, ended = Waits(), threading.Event()
-
-    def note() -> None:
-        for step in itertools.count():
-            waits.note((0, step), 0.0, 0.0, 0.0)
-            if ended.is_set():
-                break
-
-    thread = threading.Thread(target=note)
-    thread.start()
-    try:
-        for _ in range(20):
-            assert len(waits.seconds) <= 10_000
-    finally:
-        ended.set()
-        thread.join()
-
-
-# --- of an engine ---
-
-
 @pytest.mark.parametrize("executor", ["inline", "threads-2"])
 def test_waits_are_those_of_delivered_batches(executor):
     with opened(Numbers(), executor) as engine:
@@ -202,22 +106,6 @@ def test_waits_are_those_of_delivered_batches(executor):
         places = [position for position, _ in ((stream.position, stream.next()) for _ in range(9))]
         assert [(wait.epoch, wait.step) for wait in engine.waits.latest()] == places
         assert places[6:8] == [(0, 6), (1, 0)]
-
-
-def waits_of(engine: Any, batches: int, away: float) -> Waits:
-    """A reader that is away for a while after each batch."""
-    stream = engine.stream(0, 0, False)
-    for _ in range(batches):
-        stream.next()
-        time.sleep(away)
-    return engine.waits
-
-
-def test_reader_of_slow_batches_waits():
-    with opened(Numbers(), "inline", transform=Slow(0.005)) as engine:
-        waits = waits_of(engine, 6, 0.0)
-        assert waits.seconds.min() >= 0.02
-        assert waits.share > 0.9
 
 
 def test_peeked_batches_are_noted_when_they_are_read():

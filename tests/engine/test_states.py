@@ -5,15 +5,11 @@
 
 from __future__ import annotations
 
-import contextlib
-import dataclasses
 import gc
-import multiprocessing
 import os
 import signal
-import tempfile
 import threading
-from pathlib import Path
+import time
 from typing import Any
 
 import pytest
@@ -28,16 +24,13 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from adapters.batch.plan import Assembled
-from adapters.batch.sourceplan import SourcePlan
 from adapters.engine import Engine, Settings
 from adapters.engine.stream import Stream
 from adapters.engine.tuning import Choice
 from adapters.errors import ClosedError
-from tests import fuzzing
 from tests.batches import exact
 from tests.engine.executors import wait_until, workers
-from tests.engine.workloads import Halting, Numbers, SpoiltError
+from tests.engine.workloads import Numbers, SpoiltError
 from tests.forking import forks
 from tests.leftovers import Leftovers
 from tests.plans import batch_of, plan_of
@@ -48,7 +41,7 @@ TIMES = int(os.environ.get("ADAPTERS_FUZZ_STATES", "1"))
 def run(machine: Any, examples: int, steps: int, **options: Any) -> None:
     """Try so many sequences of so many steps, or ``ADAPTERS_FUZZ_STATES`` times as many."""
     limits = settings(
-        max_examples=fuzzing.examples(examples) * TIMES,
+        max_examples=examples * TIMES,
         stateful_step_count=steps,
         suppress_health_check=list(HealthCheck),
         **options,
@@ -56,12 +49,22 @@ def run(machine: Any, examples: int, steps: int, **options: Any) -> None:
     run_state_machine_as_test(machine, settings=limits)
 
 
-# --- streams ---
-
-
 SECONDS = 20
 SIZE, BATCH, SPOILT = 44, 4, 17
 PLACES = st.integers(0, 1)
+
+
+def spoilt(sample: int, rng: Any) -> Any:
+    """A transform that raises for one sample."""
+    if sample == SPOILT:
+        raise SpoiltError(sample)
+    return sample, rng.random()
+
+
+def slowly_spoilt(sample: int, rng: Any) -> Any:
+    """The same, so that workers are met at work."""
+    time.sleep(0.0003)
+    return spoilt(sample, rng)
 
 
 class Streaming(RuleBasedStateMachine):
@@ -77,18 +80,15 @@ class Streaming(RuleBasedStateMachine):
     )
     def begin(self, count: int, queue: int, finishes: bool) -> None:
         self.before = Leftovers.now()
-        self.folder = tempfile.TemporaryDirectory()
-        self.halt = Path(self.folder.name) / "halt"
         arguments: dict[str, Any] = {
             "shuffle": True,
-            "transform": Halting(self.halt, SPOILT),
             "batch_transform": (lambda batch: (batch[0], batch[1] + 1)) if finishes else None,
         }
-        # Two of them, as a plan knows what its threads are at.
-        self.model, self.plan = (plan_of(Numbers(SIZE), BATCH, **arguments) for _ in range(2))
+        self.model = plan_of(Numbers(SIZE), BATCH, transform=spoilt, **arguments)
+        transform = slowly_spoilt if self.processes else spoilt
+        self.plan = plan_of(Numbers(SIZE), BATCH, transform=transform, **arguments)
         self.settings = Settings(self.counts[count], self.processes, queue)
         self.held: list[tuple[Any, Any]] = []
-        self.forgot = False
         self.engine = Engine(self.plan, self.settings)
         self.streams = [self.engine.stream(0, 0, False), self.engine.stream(1, 3, False)]
 
@@ -153,26 +153,6 @@ class Streaming(RuleBasedStateMachine):
     def read_ahead(self, place: int) -> None:
         self.streams[place].peek(0)
 
-    @rule(place=PLACES)
-    def late(self, place: int) -> None:
-        """Workers halt, and the reader has little patience."""
-        before, expected = self.engine._settings, self.expected(self.streams[place].position)
-        self.halt.touch()
-        opener = threading.Timer(0.03, self.halt.unlink)
-        opener.start()
-        self.engine._settings = dataclasses.replace(before, timeout_seconds=0.005)
-        try:
-            with contextlib.suppress(multiprocessing.TimeoutError):
-                assert self.take(self.streams[place]) == expected
-        finally:
-            opener.join()
-            self.engine._settings = before
-
-    def nothing_is_lent(self) -> bool:
-        """To batches that nobody wants; what is forgotten stays until the executor closes."""
-        executor: Any = self.engine.dispatcher.executor
-        return not (self.processes and executor is not None and executor._in_slots) or self.forgot
-
     # How a stream ends.
 
     @rule(place=PLACES)
@@ -186,7 +166,6 @@ class Streaming(RuleBasedStateMachine):
     @rule(place=PLACES)
     def forget_stream(self, place: int) -> None:
         position = self.streams[place].position
-        self.forgot = True
         del self.streams[place]
         self.streams.insert(place, self.engine.stream(*position, False))
 
@@ -204,25 +183,6 @@ class Streaming(RuleBasedStateMachine):
     @rule()
     def refresh(self) -> None:
         self.engine.refresh()
-
-    @rule(releases=st.booleans())
-    def rest(self, releases: bool) -> None:
-        """All passes are over, for a while."""
-        for stream in self.streams:
-            stream.close()
-        if releases:
-            self.engine.retain()
-            self.engine.release()
-        else:
-            self.engine.pause()
-            wait_until(self.nothing_is_lent)
-        for place in (0, 1):
-            self.open(place, self.streams[place].position)
-
-    @rule()
-    def workers_go(self) -> None:
-        """Whatever is asked for and isn't here, the reader computes."""
-        self.engine.dispatcher.stop(for_good=False)
 
     @rule(place=PLACES, whole=st.booleans())
     def close_while_somebody_reads(self, place: int, whole: bool) -> None:
@@ -278,10 +238,8 @@ class Streaming(RuleBasedStateMachine):
             return
         for stream in self.streams:
             stream.close()
-        wait_until(self.nothing_is_lent)
         self.engine.close()
         del stream, self.streams, self.engine, self.held
-        self.folder.cleanup()
         wait_until(self.nothing_is_left)
 
     def nothing_is_left(self) -> bool:
@@ -303,7 +261,6 @@ class Processes(Streaming):
     def kill(self) -> None:
         """Twice in an example: a batch that has killed its worker three times is given up."""
         self.kills += 1
-        self.forgot = True  # What is lost is done again when somebody waits.
         if victims := workers():
             os.kill(victims[0].pid, signal.SIGKILL)
 
@@ -311,41 +268,10 @@ class Processes(Streaming):
 @forks
 @pytest.mark.timeout(120 * TIMES)
 def test_streams_of_threads():
-    run(Threads, 30, 25)
+    run(Threads, 12, 25)
 
 
 @forks
 @pytest.mark.timeout(120 * TIMES)
 def test_streams_of_processes():
-    run(Processes, 15, 25, phases=[Phase.reuse, Phase.generate])
-
-
-# --- errors that come late ---
-
-
-class Late(SourcePlan):
-    """Its errors come after its functions have returned, as those of MXNet's engine do."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.returned, self.allowed = threading.Event(), threading.Event()
-
-    def wait_for(self, assembled: Assembled) -> None:
-        self.returned.set()
-        assert self.allowed.wait(20)
-        raise SpoiltError
-
-
-def test_late_errors_come_with_their_batch():
-    plan = plan_of(Numbers())
-    late = Late(plan.source, plan.order)
-    engine = Engine(late, Settings(1))
-    stream = engine.stream(0, 0, False)
-    stream.peek(0)
-    assert late.returned.wait(20)
-    timer = threading.Timer(0.05, late.allowed.set)
-    timer.start()
-    with pytest.raises(SpoiltError):
-        stream.next()
-    timer.join()
-    engine.close()
+    run(Processes, 4, 25, phases=[Phase.reuse, Phase.generate])

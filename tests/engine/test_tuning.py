@@ -1,4 +1,4 @@
-"""``auto``: which workers fit which work, how many, and what the log says."""
+"""``auto``: which workers fit which work, how many, what the log says, and what changes later."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 from adapters.batch.key import BatchKey
@@ -16,9 +17,9 @@ from adapters.batch.sourceplan import SourcePlan
 from adapters.clock import Spent
 from adapters.cpus import usable_cpus
 from adapters.engine import tuning
+from adapters.engine.autotune import Comparison
 from adapters.engine.jobs import Pending, State
 from adapters.engine.tuning import Choice, Trial
-from adapters.sources import SequenceSource
 from tests.engine.executors import opened, read
 from tests.engine.workloads import Numbers
 from tests.plans import plan_of
@@ -34,24 +35,29 @@ class Scripted:
         cpu_share: How much of that is work.
         scales: Whether two threads make twice as many.
         errors: How many of the first batches fail.
+        spent: What a batch takes by its number, if these differ.
+        slow_pairs: How many of the first batches take longer on two threads.
     """
 
     def __init__(
-        self, seconds: float, cpu_share: float = 1.0, scales: bool = True, errors: int = 0
+        self,
+        seconds: float,
+        cpu_share: float = 1.0,
+        scales: bool = True,
+        errors: int = 0,
+        spent: Callable[[int], Spent] | None = None,
+        slow_pairs: int = 0,
     ) -> None:
-        self.seconds = seconds
-        self.cpu_share = cpu_share
+        self.seconds, self.slow_pairs = seconds, slow_pairs
+        self.spent = spent or (lambda number: Spent(seconds, seconds * cpu_share, 0.0, 1))
         self.guard = threading.Semaphore(2 if scales else 1)
         self.errors = errors
         self.made = 0
 
     def compute(self) -> Pending:
         pending = self.append_next()
-        pending.spent = self.spent()
+        pending.spent = self.spent(self.made - 1)
         return pending
-
-    def spent(self) -> Spent:
-        return Spent(self.seconds, self.seconds * self.cpu_share, 0.0, 1)
 
     def append_next(self, needed: bool = True) -> Pending:
         pending = Pending(BatchKey(0, self.made), State.HERE)
@@ -63,7 +69,7 @@ class Scripted:
     def fulfil(self, pending: Pending) -> None:
         started = Spent.now()
         with self.guard:
-            time.sleep(self.seconds)
+            time.sleep(self.seconds * (2.5 if self.made <= self.slow_pairs else 1))
         pending.spent = started.until_now()
 
 
@@ -84,76 +90,53 @@ def four_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tuning, "usable_cpus", lambda: 4)
 
 
+def quickening(number: int) -> Spent:
+    """Only the first batches take long, as those do that are read from the disk."""
+    return Spent(0.0002 if number > 1 else 0.02, 0.02, 0.0, 1)
+
+
+def held_up_twice(number: int) -> Spent:
+    """Something holds up two of the first batches, and not by having the CPU."""
+    return Spent(0.00505 if number in (1, 2) else 0.00005, 0.00005, 0.0, 1)
+
+
+def disturbed(number: int) -> Spent:
+    """Others have the CPUs for most of the first batches, which look as if they waited."""
+    queued = 0.45 if number < 3 else 0.0
+    return Spent(0.05 + queued, 0.05, queued, 1)
+
+
+FIRST = "a batch takes {}, which needs no more"
+
+
 @pytest.mark.parametrize(
     ("stream", "kind", "count", "words"),
     [
-        (Scripted(0.0001), "threads", 1, "a batch takes 0.1 ms, which needs no more"),
+        (Scripted(0.0001), "threads", 1, FIRST.format("0.1 ms")),
         (Scripted(0.1, cpu_share=0.25), "threads", 16, "75% of it waiting"),
         (Scripted(0.1, cpu_share=0.0), "threads", 64, "100% of it waiting"),
         (Scripted(0.05), "threads", 4, "two threads make"),
         (Scripted(0.05, scales=False), "processes", 4, "two threads make"),
         (Scripted(0.05, scales=False, errors=3), "processes", 4, "two threads make"),
+        (Scripted(0.02, scales=False, spent=quickening), "threads", 1, FIRST.format("0.2 ms")),
+        (Scripted(0.00005, spent=held_up_twice), "threads", 1, FIRST.format("0.05 ms")),
+        (Scripted(0.05, scales=False, spent=disturbed), "processes", 4, "a batch takes 50 ms"),
+        (Scripted(0.05, slow_pairs=6), "threads", 4, "two threads make"),
     ],
-    ids=["trivial", "mostly waiting", "sleeping", "releases the GIL", "holds the GIL", "errors"],
+    ids=[
+        *("trivial", "mostly waiting", "sleeping", "releases the GIL", "holds the GIL", "errors"),
+        *("quicker later", "held up twice", "busy machine", "slow first pair"),
+    ],
 )
 @pytest.mark.usefixtures("four_cpus")
 def test_workers_fit_the_work(stream, kind, count, words):
     choice = choice_for(copy.copy(stream))
-    assert (choice.kind, choice.count) == (kind, count)
+    assert (choice.kind, choice.count, choice.only_if_busy) == (kind, count, count == 1)
     assert words in choice.reason
-
-
-class Quickening(Scripted):
-    """Only the first batches take long, as those do that are read from the disk."""
-
-    def compute(self) -> Pending:
-        pending = super().compute()
-        if self.made > 2:
-            pending.spent = pending.spent._replace(seconds=self.seconds / 100)
-        return pending
-
-
-class Delayed(Scripted):
-    """Something holds up one of the first batches, or two of them, and not by having the CPU."""
-
-    def __init__(self, seconds: float, held_up: tuple[int, ...]) -> None:
-        super().__init__(seconds)
-        self.held_up = held_up
-
-    def spent(self) -> Spent:
-        wait = 0.005 if self.made - 1 in self.held_up else 0.0
-        return Spent(self.seconds + wait, self.seconds, 0.0, 1)
-
-
-class Slow(Scripted):
-    """Two threads are no faster the first times."""
-
-    def fulfil(self, pending: Pending) -> None:
-        started = Spent.now()
-        time.sleep(self.seconds if self.made > 6 else 2.5 * self.seconds)
-        pending.spent = started.until_now()
-
-
-class Disturbed(Scripted):
-    """Others have the CPUs for most of the first batches, which look as if they waited."""
-
-    def spent(self) -> Spent:
-        queued = 9 * self.seconds if self.made <= 3 else 0.0
-        return Spent(self.seconds + queued, self.seconds, queued, 1)
 
 
 class OwnFunctions(SourcePlan):
     calls_users_functions = True
-
-
-@pytest.mark.usefixtures("four_cpus")
-@pytest.mark.parametrize(("cpu_share", "kind"), [(1.0, "processes"), (0.0, "threads")])
-def test_users_functions_get_processes_unless_they_wait(cpu_share, kind):
-    plan = plan_of(Numbers())
-    plan.__class__ = OwnFunctions
-    stream = Scripted(0.02, cpu_share)
-    assert choice_for(stream, plan).kind == kind
-    assert stream.made == 2  # Nothing was tried on threads.
 
 
 class Decoding(SourcePlan):
@@ -162,20 +145,22 @@ class Decoding(SourcePlan):
 
 @pytest.mark.usefixtures("four_cpus")
 @pytest.mark.parametrize(
-    ("stream", "kind", "made"),
+    ("plan", "stream", "kind", "made"),
     [
-        (Scripted(0.05, scales=False), "threads", 2),
-        (Scripted(0.002, scales=False), "threads", 4),
-        (Scripted(0.00125, scales=False), "processes", 13),
-        (Scripted(0.05, cpu_share=0.25), "threads", 2),
+        (OwnFunctions, Scripted(0.02), "processes", 2),
+        (OwnFunctions, Scripted(0.02, cpu_share=0.0), "threads", 2),
+        (Decoding, Scripted(0.05, scales=False), "threads", 2),
+        (Decoding, Scripted(0.002, scales=False), "threads", 4),
+        (Decoding, Scripted(0.00125, scales=False), "processes", 13),
+        (Decoding, Scripted(0.05, cpu_share=0.25), "threads", 2),
     ],
-    ids=["large images", "raw ones", "small ones", "on slow storage"],
+    ids=["functions", "that wait", "large images", "raw ones", "small ones", "on slow storage"],
 )
-def test_decoding_gets_threads_without_a_trial(stream, kind, made):
+def test_plan_decides_without_a_trial(plan, stream, kind, made):
     """Where the machine has other things to do, two threads may be no faster than one."""
-    stream, plan = copy.copy(stream), plan_of(Numbers(64), 32)
-    plan.__class__ = Decoding
-    assert (choice_for(stream, plan).kind, stream.made) == (kind, made)
+    stream, own = copy.copy(stream), plan_of(Numbers(64), 32)
+    own.__class__ = plan
+    assert (choice_for(stream, own).kind, stream.made) == (kind, made)
 
 
 @pytest.mark.usefixtures("four_cpus")
@@ -183,25 +168,6 @@ def test_who_asks_for_processes_is_not_measured():
     stream = Scripted(0.05)
     choice = choice_for(stream, use_multiprocessing=True)
     assert (choice.kind, choice.count, stream.made) == ("processes", 4, 0)
-
-
-def test_one_cpu_leaves_one_thread(monkeypatch):
-    monkeypatch.setattr(tuning, "usable_cpus", lambda: 1)
-    choice = choice_for(Scripted(0.05))
-    assert (choice.kind, choice.count) == ("threads", 1)
-    assert "there is one CPU" in choice.reason
-
-
-@pytest.mark.usefixtures("four_cpus")
-def test_sequence_asked_one_at_a_time_gets_processes():
-    plan = plan_of(SequenceSource(Numbers(), changes_between_epochs=False), 1, thread_safe=None)
-    choice = choice_for(Scripted(0.05), plan)
-    assert (choice.kind, choice.count) == ("processes", 4)
-
-
-@pytest.mark.usefixtures("four_cpus")
-def test_nothing_is_chosen_while_batches_fail():
-    assert choice_for(Scripted(0.05, errors=20), steps=5) is None
 
 
 # --- real work ---
@@ -254,32 +220,6 @@ def test_log_says_what_was_chosen_and_why(caplog, transform, words):
     pytest.fail("\n".join(tries))
 
 
-def test_choice_that_was_given_is_not_logged(caplog):
-    with caplog.at_level(logging.INFO, "adapters"), opened(Numbers(), "threads-2") as engine:
-        read(engine, 7)
-    assert caplog.messages == []
-
-
-FIRST = "a batch takes {}, which needs no more"
-
-
-@pytest.mark.usefixtures("four_cpus")
-@pytest.mark.parametrize(
-    ("stream", "kind", "count", "words"),
-    [
-        (Quickening(0.02, scales=False), "threads", 1, FIRST.format("0.2 ms")),
-        (Delayed(0.00005, (1, 2)), "threads", 1, FIRST.format("0.05 ms")),
-        (Disturbed(0.05, scales=False), "processes", 4, "a batch takes 50 ms"),
-        (Slow(0.05), "threads", 4, ""),
-    ],
-    ids=["quicker later", "held up twice", "busy machine", "slow first pair"],
-)
-def test_first_batches_mislead_nobody(stream, kind, count, words):
-    choice = choice_for(copy.copy(stream))
-    assert (choice.kind, choice.count, choice.only_if_busy) == (kind, count, count == 1)
-    assert words in choice.reason
-
-
 class Stubborn:
     def __reduce__(self) -> Any:
         raise TypeError("first line\nsecond line")
@@ -295,3 +235,106 @@ def test_unsendable_work_is_inline_and_one_line_says_why():
     assert (choice.kind, choice.count) == ("inline", 0)
     assert "TypeError: first line" in choice.reason
     assert "\n" not in choice.reason
+
+
+# --- later on: what is compared and decided for ---
+
+SETTLE = 12
+
+
+class Loop:
+    """A training loop with a clock of its own.
+
+    Args:
+        comparison: Is told of each batch.
+        pace: Seconds for a batch, of a number of workers.
+        alone: Seconds that a batch takes to compute.
+    """
+
+    def __init__(
+        self, comparison: Comparison, pace: Callable[[int], float], alone: float = 0.0
+    ) -> None:
+        self.comparison, self.pace, self.alone = comparison, pace, alone
+        self.now = 0.0
+        self.used: list[int] = []
+
+    def run(self, batches: int) -> None:
+        for _ in range(batches):
+            self.used.append(self.comparison.current)
+            self.now += self.pace(self.comparison.current)
+            self.comparison.delivered(self.now, self.alone)
+
+
+@pytest.mark.parametrize(
+    ("pace", "alone", "fastest"),
+    [
+        (lambda workers: 0.0012 - 0.0002 * (workers == 8), 0.0, 8),
+        (lambda workers: 0.0012 - 0.0002 * (workers == 1), 0.0, 1),
+        (lambda workers: 0.0012 - 0.0002 * (workers == 0), 0.0, 0),
+        (lambda workers: 0.001 + 0.00001 * (workers == 8), 0.0, 8),
+        (lambda workers: {8: 0.12, 1: 0.1, 0: 0.11}[workers], 0.1, 1),
+    ],
+    ids=["several", "one", "none", "hardly faster", "held up by several"],
+)
+def test_fastest_is_decided_for(pace, alone, fastest):
+    comparison = Comparison([8, 1, 0], SETTLE)
+    Loop(comparison, pace, alone).run(1000)
+    assert (comparison.decided, comparison.current) == (True, fastest)
+
+
+@pytest.mark.parametrize(("pace", "current"), [(0.004, 16), (0.002, 32)], ids=["fed", "starved"])
+def test_starved_trainer_gets_more_workers(pace, current):
+    """Batches wait, for longer than those that were measured."""
+    comparison = Comparison([16, 32, 1, 0], SETTLE)
+    loop = Loop(comparison, lambda workers: max(pace, 0.06 / max(workers, 1)), alone=0.06)
+    loop.run(1000)
+    assert (comparison.decided, comparison.current) == (True, current)
+    assert {*loop.used} == {16, 32}
+
+
+def test_fewer_are_not_tried_with_slow_batches():
+    """Of 64 JPEGs, on two cores."""
+    comparison = Comparison([8, 1, 0], SETTLE)
+    loop = Loop(comparison, lambda workers: 0.009, alone=0.0175)
+    loop.run(200)
+    assert {*loop.used} == {8}
+
+
+def test_end_of_an_epoch_counts_for_none():
+    comparison = Comparison([0, 1], SETTLE)
+    loop = Loop(comparison, lambda workers: 0.0011 - 0.0001 * workers)
+    for _ in range(30):
+        loop.run(50)
+        loop.now += 2.0
+    assert comparison.current == 1
+
+
+def test_another_pace_of_the_loop_is_another_comparison():
+    comparison = Comparison([0, 1], SETTLE)
+    loop = Loop(comparison, lambda workers: 0.002 if workers else 0.001)
+    loop.run(1000)
+    assert comparison.current == 0
+    loop.pace = lambda workers: 0.010 if workers else 0.015
+    loop.run(1000)
+    assert comparison.current == 1
+
+
+# --- how many are active ---
+
+
+@pytest.mark.serial
+def test_waiting_trainer_gets_more_threads_than_cpus():
+    names: set[str] = set()
+
+    def wait(sample: int) -> int:
+        names.add(threading.current_thread().name)
+        time.sleep(0.005)
+        return sample
+
+    with opened(Numbers(4000), "auto", 8, transform=wait, queue=16) as engine:
+        stream, batches = engine.stream(0, 0, False), []
+        while len(names) <= usable_cpus() + 1 and len(batches) < 499:
+            batches.append(stream.next())
+        stream.close()
+    assert np.concatenate(batches).tolist() == list(range(8 * len(batches)))
+    assert len(names) > usable_cpus() + 1

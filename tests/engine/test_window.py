@@ -9,7 +9,6 @@ import sys
 import threading
 import time
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,8 +18,8 @@ from adapters.engine import Engine, Settings, memory
 from adapters.engine.processes import Processes
 from adapters.errors import ClosedError
 from adapters.sources import SequenceSource
-from tests.engine.executors import ONE_OF_EACH_KIND, POOLS, opened, read, wait_until
-from tests.engine.workloads import Gate, Numbers, Slow, Tally
+from tests.engine.executors import opened, read, wait_until
+from tests.engine.workloads import Numbers, Slow, Tally
 from tests.plans import plan_of
 
 BATCH = 4
@@ -42,13 +41,14 @@ def window(queue: int, executor: str) -> int:
     return queue if 2 * workers <= queue else queue + workers
 
 
-@pytest.mark.parametrize("executor", POOLS)
-@pytest.mark.parametrize("queue", [1, 3])
+@pytest.mark.parametrize(
+    ("executor", "queue"), [("threads-1", 3), ("threads-4", 1), ("processes-2", 1)]
+)
 def test_queue_is_full_and_each_worker_has_one(executor, queue, tmp_path):
     tally = Tally(tmp_path / "calls")
     with opened(Numbers(400), executor, BATCH, queue=queue, transform=tally) as engine:
         stream = engine.stream(0, 0, False)
-        for taken in (1, 2, 7):
+        for taken in (1, 7):
             while stream.position[1] < taken:
                 stream.next()
             most = taken + window(queue, executor)
@@ -56,10 +56,9 @@ def test_queue_is_full_and_each_worker_has_one(executor, queue, tmp_path):
         stream.close()
 
 
-@pytest.mark.parametrize("queue", [1, 4])
-def test_inline_computes_nothing_ahead(queue, tmp_path):
+def test_inline_computes_nothing_ahead(tmp_path):
     tally = Tally(tmp_path / "calls")
-    with opened(Numbers(400), "inline", BATCH, queue=queue, transform=tally) as engine:
+    with opened(Numbers(400), "inline", BATCH, transform=tally) as engine:
         stream = engine.stream(0, 0, False)
         calls = [(stream.next().tolist(), tally.calls)[1] for _ in range(3)]
     assert calls == [BATCH, 2 * BATCH, 3 * BATCH]
@@ -89,7 +88,7 @@ def test_measuring_keeps_to_the_queue(queue, tmp_path):
     assert calls <= (1 + queue) * BATCH
 
 
-@pytest.mark.parametrize("executor", POOLS)
+@pytest.mark.parametrize("executor", ["threads-4", "processes-2"])
 def test_next_epoch_is_begun_before_this_one_ends(executor, tmp_path):
     tally = Tally(tmp_path / "calls")
     with opened(Numbers(4 * BATCH), executor, BATCH, queue=2, transform=tally) as engine:
@@ -123,7 +122,7 @@ class Epochs:
         self.epoch += 1
 
 
-@pytest.mark.parametrize("executor", [*ONE_OF_EACH_KIND, "auto"])
+@pytest.mark.parametrize("executor", ["threads-2", "processes-2", "cluster", "auto"])
 def test_source_with_own_epochs_is_not_read_beyond_one(executor, tmp_path):
     tally = Tally(tmp_path / "calls")
     source = SequenceSource(Epochs(tally), changes_between_epochs=True)
@@ -137,7 +136,7 @@ def test_source_with_own_epochs_is_not_read_beyond_one(executor, tmp_path):
     assert batches == [[epoch + 1, epoch, i] for epoch in range(3) for i in range(3)]
 
 
-@pytest.mark.parametrize("executor", [*ONE_OF_EACH_KIND, "auto"])
+@pytest.mark.parametrize("executor", ["inline", "processes-2"])
 def test_replayed_epoch_does_not_call_the_hooks_again(executor, tmp_path):
     source = SequenceSource(Epochs(Tally(tmp_path / "calls")), changes_between_epochs=True)
     with opened(source, executor, 1) as engine:
@@ -145,8 +144,9 @@ def test_replayed_epoch_does_not_call_the_hooks_again(executor, tmp_path):
         assert [batch.tolist() for batch in read(engine, 2)] == first == [[1, 0, 0], [1, 0, 1]]
 
 
-@pytest.mark.parametrize("step", ["_packed", "_send_plan"])
-@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
+@pytest.mark.parametrize(
+    ("step", "error"), [("_packed", KeyboardInterrupt), ("_send_plan", OSError)]
+)
 def test_changed_source_that_could_not_be_sent_is_sent_later(step, error, tmp_path, monkeypatch):
     source = SequenceSource(Epochs(Tally(tmp_path / "calls")), changes_between_epochs=True)
     with opened(source, "processes-2", 1) as engine:
@@ -170,83 +170,16 @@ def _raise(error: type[BaseException]) -> None:
 # --- closing ---
 
 
-@pytest.mark.parametrize("executor", ONE_OF_EACH_KIND)
-@pytest.mark.parametrize("close", ["stream", "engine"])
-def test_closed_stream_says_so(executor, close):
-    with opened(Numbers(), executor) as engine:
-        stream = engine.stream(0, 0, False)
-        stream.next()
-        (stream if close == "stream" else engine).close()
-        for read_on in (stream.next, lambda: stream.peek(1)):
-            with pytest.raises(ClosedError, match="closed"):
-                read_on()
-
-
-@pytest.mark.parametrize("executor", ONE_OF_EACH_KIND)
+@pytest.mark.parametrize("executor", ["inline", "processes-2"])
 def test_closed_engine_gives_no_stream(executor):
     with opened(Numbers(), executor) as engine:
-        read(engine, 2)
-        engine.close()
-        engine.close()
-        with pytest.raises(ClosedError, match="make a new one"):
-            engine.stream(0, 0, False)
-
-
-@pytest.mark.parametrize("executor", POOLS)
-@pytest.mark.parametrize("close", ["stream", "engine"])
-def test_closing_tells_who_waits(executor, close, tmp_path: Path):
-    gate = Gate(tmp_path / "gate", start=4)
-    told: list[BaseException] = []
-    with opened(Numbers(), executor, transform=gate) as engine:
-        stream = engine.stream(0, 0, False)
-
-        def consume() -> None:
-            try:
-                stream.next()
-                stream.next()
-            except BaseException as error:
-                told.append(error)
-
-        consumer = threading.Thread(target=consume)
-        consumer.start()
-        wait_until(lambda: stream.position == (0, 1) and gate.arrived.calls)
-        closer = threading.Thread(target=(stream if close == "stream" else engine).close)
-        closer.start()
-        consumer.join(10)
-        assert [type(error) for error in told] == [ClosedError]
-        gate.open()
-        closer.join(10)
-        assert not closer.is_alive()
-
-
-@pytest.mark.parametrize("executor", POOLS)
-def test_new_stream_waits_for_no_old_batches(executor, tmp_path: Path):
-    """A new stream doesn't wait for the queue of the old one."""
-    gate = Gate(tmp_path / "gate", start=20)
-    with opened(Numbers(400), executor, queue=20, transform=gate) as engine:
         stream = engine.stream(0, 0, False)
         stream.next()
-        wait_until(lambda: gate.arrived.calls)
-        stream.close()
-        gate.open()
-        assert [batch.tolist() for batch in read(engine, 2)] == [[0, 1, 2, 3], [4, 5, 6, 7]]
-        asked = gate.arrived.calls
-    assert asked < 20 * BATCH
-
-
-def test_many_workers_are_all_busy():
-    """At most ``max_queue_size`` are ready; more workers than that are busy all the same."""
-
-    def waits(sample: int) -> Any:
-        started = time.monotonic()
-        time.sleep(0.1)
-        return np.array([started, time.monotonic()])
-
-    with opened(Numbers(64), "threads-8", 1, queue=2, transform=waits) as engine:
-        read(engine, 16)
-        spans = np.concatenate(read(engine, 40, step=16))
-    at_once = max(int(((spans[:, 0] <= t) & (spans[:, 1] > t)).sum()) for t in spans[:, 0])
-    assert at_once >= 6
+        engine.close()
+        engine.close()
+        for again in (stream.next, lambda: stream.peek(1), lambda: engine.stream(0, 0, False)):
+            with pytest.raises(ClosedError, match="closed"):
+                again()
 
 
 # --- windows of any depth ---
@@ -268,19 +201,12 @@ class Mixed:
 
 
 @pytest.mark.parametrize(
-    ("executor", "window", "most_bytes"),
-    [
-        ("processes-1", 130, 40_000),
-        ("processes-2", 2000, 40_000),
-        *(
-            pytest.param(f"processes-{workers}", window, 30 * 2**20, marks=pytest.mark.full)
-            for workers, window in ((1, 7), (2, 1), (4, 500))
-        ),
-    ],
+    ("window", "most_bytes"),
+    [(2000, 40_000), pytest.param(500, 30 * 2**20, marks=pytest.mark.full)],
 )
-def test_deep_window_mixes_no_batches(executor, window, most_bytes):
+def test_deep_window_mixes_no_batches(window, most_bytes):
     mixed = Mixed(most_bytes)
-    with opened(mixed, executor, 1, queue=window) as engine:
+    with opened(mixed, "processes-2", 1, queue=window) as engine:
         stream = engine.stream(0, 0, False)
         for number in range(3000):
             np.testing.assert_array_equal(stream.next()[0], mixed[number])
@@ -296,20 +222,17 @@ from tests.engine.executors import opened
 from tests.engine.workloads import Numbers
 depth, batches = map(int, sys.argv[1:])
 with opened(Numbers(4 * batches), "processes-2", 4, queue=depth) as engine:
-    for epoch in range(2):
-        stream = engine.stream(epoch, 0, False)
-        held = [stream.next()]
-        time.sleep(0 if epoch else 0.5)  # Whatever was asked for is ready by then.
-        held += [stream.next() for _ in range(batches - 1)]
-        stream.close()
-        assert np.concatenate(held).tolist() == list(range(4 * batches))
+    stream = engine.stream(0, 0, False)
+    held = [stream.next()]
+    time.sleep(0.5)  # Whatever was asked for is ready by then.
+    held += [stream.next() for _ in range(2 * batches - 1)]
+    stream.close()
+    assert np.concatenate(held).tolist() == 2 * list(range(4 * batches))
 print("right")
 """
 
 
-@pytest.mark.parametrize(
-    ("depth", "batches", "times"), [(2, 100, 0), (64, 500, 1), (20000, 500, 1)]
-)
+@pytest.mark.parametrize(("depth", "batches", "times"), [(2, 50, 0), (20000, 300, 1)])
 def test_window_is_as_deep_as_descriptors_allow(depth, batches, times):
     finished = subprocess.run(
         [sys.executable, "-c", SCARCE, str(depth), str(batches)],
@@ -327,66 +250,42 @@ def test_window_is_as_deep_as_descriptors_allow(depth, batches, times):
 # --- no descriptor left ---
 
 
-REFUSED_BATCHES = 8
-_TIMEOUT_SECONDS = 20.0
-
-
 def refused(*_: Any) -> Any:
     raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
 
-class Refusing:
-    """Makes slots, but for one of those that are asked for in another thread than the reader's.
-
-    Args:
-        number: Of that one.
-    """
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self.reader = threading.current_thread()
-        self.asked = 0
-        self._make = memory.Slot
-
-    def __call__(self) -> memory.Slot:
-        if threading.current_thread() is not self.reader:
-            self.asked += 1
-            if self.asked == self.number + 1:
-                refused()
-        return self._make()
-
-
-def negated(batch: Any) -> Any:
-    return -batch
-
-
 def told_while_reading(transform: Any, queue: int) -> list[int | None]:
-    """The errors that a reader gets who asks on until all batches are there, in their order."""
-    plan = plan_of(Numbers(400), transform=transform, batch_transform=negated)
+    """The errors that a reader gets who asks on until eight batches are there, in their order."""
+    plan = plan_of(Numbers(400), transform=transform)
     batches, told = [], []
-    with closing(Engine(plan, Settings(2, True, queue, {}, _TIMEOUT_SECONDS))) as engine:
+    with closing(Engine(plan, Settings(2, True, queue, {}, timeout_seconds=20.0))) as engine:
         stream = engine.stream(0, 0, False)
-        while len(batches) < REFUSED_BATCHES:
+        while len(batches) < 8:
             try:
                 batches.append(stream.next())
             except OSError as error:
                 told.append(error.errno)
-    assert np.concatenate(batches).tolist() == [-number for number in range(4 * REFUSED_BATCHES)]
+    assert np.concatenate(batches).tolist() == list(range(32))
     return told
 
 
 @pytest.mark.parametrize(
-    ("transform", "queue", "number"),
-    [(None, 1, 0), (None, 4, 1), (Slow(0.02), 1, 1)],
-    ids=["the one that is waited for", "one behind it", "one behind a slow one"],
+    ("transform", "queue"), [(None, 4), (Slow(0.02), 1)], ids=["light batches", "slow ones"]
 )
-def test_batch_without_a_slot_is_read_later(transform, queue, number, monkeypatch):
+def test_batch_without_a_slot_is_read_later(transform, queue, monkeypatch):
     """Whoever reports a job done, or a worker ready, starts the next one while the reader waits."""
-    monkeypatch.setattr(memory, "Slot", Refusing(number))
+    make, reader = os.memfd_create, threading.current_thread()
+    second = iter([False, True])  # Of those that another thread than the reader's asks for.
+
+    def sometimes(*arguments: Any) -> Any:
+        elsewhere = threading.current_thread() is not reader
+        return refused() if elsewhere and next(second, False) else make(*arguments)
+
+    monkeypatch.setattr(os, "memfd_create", sometimes)
     assert told_while_reading(transform, queue) == [errno.EMFILE]
 
 
-@pytest.mark.parametrize(("transform", "number"), [(None, 0), (Slow(0.02), 1), (None, 5)])
+@pytest.mark.parametrize(("transform", "number"), [(None, 0), (Slow(0.02), 1)])
 def test_batch_whose_slot_is_not_mapped_is_read_later(transform, number, monkeypatch):
     view, seen = memory.Slot.view, []
 

@@ -21,13 +21,11 @@ _WAIT_SECONDS = 20.0
 class Tally:
     """A transform that counts its calls, in all processes: a byte in a file for each."""
 
-    def __init__(self, path: Path, seconds: float = 0.0) -> None:
+    def __init__(self, path: Path) -> None:
         self.path = str(path)
-        self.seconds = seconds
         path.touch()
 
     def __call__(self, sample: Any) -> Any:
-        time.sleep(self.seconds)
         count(self.path)
         return sample
 
@@ -67,21 +65,6 @@ class Gate:
 
 class SpoiltError(Exception):
     """No error of ours is one."""
-
-
-class Halting:
-    """A transform that waits while a file is there, and raises for one sample."""
-
-    def __init__(self, path: Path, number: int) -> None:
-        self.path = str(path)
-        self.number = number
-
-    def __call__(self, sample: int, rng: np.random.Generator) -> Any:
-        while os.path.exists(self.path):
-            time.sleep(0.001)
-        if sample == self.number:
-            raise SpoiltError(sample)
-        return sample, rng.random()
 
 
 class Slow:
@@ -137,30 +120,21 @@ def jitter(batch: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
 
 
 class Dying:
-    """Ends its process when it comes to ``number``: at the first times only, or always.
+    """Ends its process by SIGKILL when it comes to ``number``: the first times only, or always.
 
     Args:
         path: A file to count the deaths in.
-        how: ``"exit"`` with code 7, or ``"kill"`` by SIGKILL.
         number: A sample's.
         times: How many deaths there are.
     """
 
-    def __init__(self, path: Path, how: str, number: int, times: float = math.inf) -> None:
+    def __init__(self, path: Path, number: int, times: float = math.inf) -> None:
         self.deaths = Tally(path)
-        self.how = how
         self.number = number
         self.times = times
 
     def __call__(self, item: Any) -> Any:
         if np.any(item == self.number) and self.deaths.calls < self.times:
             self.deaths(item)
-            die(self.how)
+            os.kill(os.getpid(), signal.SIGKILL)
         return item
-
-
-def die(how: str) -> None:
-    """End this process at once."""
-    if how == "exit":
-        os._exit(7)
-    os.kill(os.getpid(), signal.SIGKILL)
