@@ -16,10 +16,6 @@ THREADS = "threads-2"
 PROCESSES = "processes-2"
 EXECUTORS = ["inline", THREADS, PROCESSES]
 
-# What two processes do in the engine is tested there.
-every_executor = pytest.mark.parametrize(
-    "executor", ["inline", THREADS, pytest.param(PROCESSES, marks=pytest.mark.full)]
-)
 every_quick_executor = pytest.mark.parametrize("executor", ["inline", THREADS])
 every_kind = pytest.mark.parametrize("executor", ["inline", THREADS, "processes-1"])
 

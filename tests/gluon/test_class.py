@@ -3,34 +3,22 @@
 from __future__ import annotations
 
 import inspect
-import logging
-import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import mxnet as mx
 import numpy as np
 import pytest
-from mxnet.gluon.contrib.estimator import Estimator
-from mxnet.gluon.data import ArrayDataset, Dataset
+from mxnet.gluon.data import ArrayDataset
 from mxnet.gluon.data.vision import transforms
-from mxnet.gluon.data.vision.transforms import ToTensor
 
 import adapters
 from adapters import gluon_loader
 from adapters.gluon import DataLoader
 from tests.engine.test_window import settled
 from tests.engine.workloads import Tally
-from tests.gluon.data_sets import pixels, values
-from tests.gluon.executors import (
-    PROCESSES,
-    THREADS,
-    arguments_of,
-    every_quick_executor,
-    opened,
-    output_of,
-)
+from tests.gluon.data_sets import Computed, pixels, values
+from tests.gluon.executors import THREADS, arguments_of, opened, output_of
 from tests.turns import read_by_threads
 
 # --- the import of MXNet ---
@@ -45,17 +33,6 @@ class Missing:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 sys.meta_path.insert(0, Missing())
-"""
-WITHOUT_GRAPHVIZ = """
-import builtins
-real = builtins.__import__
-
-def without_graphviz(name, *arguments):
-    if name == "context":
-        raise ModuleNotFoundError("No module named 'graphviz'", name="graphviz")
-    return real(name, *arguments)
-
-builtins.__import__ = without_graphviz
 """
 TOO_NEW = "import numpy; numpy.__version__ = '2.1.0'"
 IMPORT = """
@@ -83,14 +60,8 @@ except ImportError as error:
             "import adapters.gluon",
             "ImportError MXNet needs NumPy 1, and NumPy 2.1.0 is installed: pip",
         ),
-        pytest.param(
-            WITHOUT_GRAPHVIZ,
-            "import adapters.gluon",
-            "ModuleNotFoundError No module named 'graphviz'",
-            marks=pytest.mark.full,
-        ),
     ],
-    ids=["no MXNet", "NumPy too new", "no graphviz"],
+    ids=["no MXNet", "NumPy too new"],
 )
 def test_missing_package_is_named_and_numpy_gets_its_name_back(setting, statement, said):
     error, left = output_of(setting + IMPORT.format(statement=statement))
@@ -122,22 +93,14 @@ def test_import_leaves_numpy_and_at_the_end_the_collector_as_they_were():
 @pytest.mark.full
 def test_two_threads_may_import_it_at_once():
     said = output_of("""
-    import threading
+    from concurrent.futures import ThreadPoolExecutor
     import numpy as np
-    found = []
-    start = threading.Barrier(2)
-    def load():
-        start.wait(20)
+    def load(_):
         from adapters import gluon_loader
-        found.append(gluon_loader.__name__)
-    threads = [threading.Thread(target=load) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    print(found, "bool" in vars(np))
+        return gluon_loader.__name__
+    print(*ThreadPoolExecutor(2).map(load, range(2)), "bool" in vars(np))
     """)
-    assert said == ["['DataLoader', 'DataLoader'] False"]
+    assert said == ["DataLoader DataLoader False"]
 
 
 # --- the class ---
@@ -178,17 +141,8 @@ def test_public_names_are_mxnets_and_the_contracts():
     with DataLoader(NUMBERS, 2) as loader:
         list(loader)
         own = set(dir(loader)) - theirs
-    assert {name for name in own if not name.startswith("_")} == {
-        "close",
-        "epoch",
-        "explain",
-        "load_state_dict",
-        "peek",
-        "replay",
-        "set_epoch",
-        "state_dict",
-        "waits",
-    }
+    public = "close epoch explain load_state_dict peek replay set_epoch state_dict waits"
+    assert {name for name in own if not name.startswith("_")} == {*public.split()}
 
 
 def test_all_of_mxnets_arguments_by_position():
@@ -229,9 +183,8 @@ class Doubled(DataLoader):
         return 2 * super().__len__()
 
 
-@every_quick_executor
-def test_subclass_may_change_what_a_loop_is_given(executor):
-    with Doubled(NUMBERS, 2, 4, **arguments_of(executor)) as loader:
+def test_subclass_may_change_what_a_loop_is_given():
+    with Doubled(NUMBERS, 2, 4, **arguments_of(THREADS)) as loader:
         assert values(loader) == [[0, 2, 4, 6], [8, 10, 12, 14], [16, 18]]
         assert values(loader) == values(loader)
         assert (len(loader), loader.before) == (6, "set before")
@@ -259,83 +212,13 @@ def test_subclass_whose_constructor_raises_ends_without_a_word(capfd):
     assert capfd.readouterr().err == ""
 
 
-# --- the Estimator ---
-
-
-IMAGES = 24
-
-
-def images() -> Any:
-    """Bright ones and dark ones, in turn."""
-    labels = np.arange(IMAGES) % 2
-    pixels = np.broadcast_to(labels[:, None, None, None] * 255, (IMAGES, 4, 4, 1)).astype(np.uint8)
-    return ArrayDataset(mx.nd.array(pixels, dtype="uint8"), labels.astype(np.float32))
-
-
-def small(dark: Any) -> Any:
-    """As float32 in [0, 1], a sample at a time."""
-    return dark.astype("float32").transpose((2, 0, 1)) / 255
-
-
-@pytest.mark.parametrize(("executor", "transform"), [("inline", small), (THREADS, ToTensor())])
-def test_estimator_fits_and_evaluates(executor, transform):
-    net = mx.gluon.nn.Dense(2)
-    net.initialize(mx.init.One())
-    metric = mx.metric.Accuracy()
-    estimator = Estimator(
-        net,
-        mx.gluon.loss.SoftmaxCrossEntropyLoss(),
-        metric,
-        trainer=mx.gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.1}),
-        context=mx.cpu(0),
-    )
-    estimator.logger.setLevel(logging.ERROR)
-    data = images().transform_first(transform)
-    with (
-        opened(data, executor, shuffle=True, seed=1) as train,
-        opened(data, executor, 8) as validation,
-    ):
-        assert isinstance(train, mx.gluon.data.DataLoader)
-        estimator.fit(train, val_data=validation, epochs=3)
-        assert estimator.max_epoch == 3
-        estimator.evaluate(validation)
-    scores = {each.get()[0]: each.get()[1] for each in estimator.val_metrics}
-    assert scores["validation accuracy"] == 1.0
-
-
-# --- workers ---
-
-
-BATCH = 4
-SIZE = 400
-
-
-class Counted:
-    """A data set that counts what is asked of it, in all processes."""
-
-    def __init__(self, path: Path) -> None:
-        self.tally = Tally(path)
-
-    def __len__(self) -> int:
-        return SIZE
-
-    def __getitem__(self, number: int) -> Any:
-        return self.tally(number)
-
-
-@pytest.mark.parametrize("executor", [THREADS, pytest.param(PROCESSES, marks=pytest.mark.full)])
-@pytest.mark.parametrize(("prefetch", "ahead"), [(1, 3), (3, 5), (None, 4)])
-def test_prefetch_is_full_and_each_worker_has_one(executor, prefetch, ahead, tmp_path):
-    data = Counted(tmp_path / "calls")
-    with gluon_loader(data, BATCH, prefetch=prefetch, **arguments_of(executor)) as loader:
-        for taken, _ in enumerate(loader, 1):
-            most = (taken + ahead) * BATCH
-            assert settled(data.tally, most) == most
-            if taken == 5:
-                break
-
-
-# --- Gluon's blocks on several threads ---
+@pytest.mark.parametrize(("prefetch", "ahead"), [(3, 5), (None, 4)])
+def test_prefetch_is_full_and_each_worker_has_one(prefetch, ahead, tmp_path):
+    tally = Tally(tmp_path / "calls")
+    with opened(Computed(tally, 400), THREADS, prefetch=prefetch) as loader:
+        for taken, _ in zip(range(1, 4), loader):
+            most = (taken + ahead) * 4
+            assert settled(tally, most) == most
 
 
 @pytest.mark.parametrize("opaque", [False, True], ids=["known", "opaque"])
@@ -344,12 +227,8 @@ def test_new_transforms_work_on_threads(opaque):
     data = ArrayDataset(mx.nd.array(pixels(64, 40, 44), dtype="uint8"), np.arange(64))
     for _ in range(8):
         blocks = [transforms.Resize(20), transforms.ToTensor(), transforms.Normalize(0.1, 0.2)]
-        transform = transforms.Compose(blocks)
-        if opaque:
-            transform = transforms.Compose([transforms.RandomLighting(0.1), *blocks[:1]])
-        with gluon_loader(
-            data.transform_first(transform), 8, num_workers=2, thread_pool=True
-        ) as loader:
+        blocks = [transforms.RandomLighting(0.1), blocks[0]] if opaque else blocks
+        with opened(data.transform_first(transforms.Compose(blocks)), THREADS, 8) as loader:
             assert len(list(loader)) == 8
 
 
@@ -362,54 +241,9 @@ def test_method_of_one_block_is_called(method):
         assert next(iter(loader))[0].shape[-1] == 3
 
 
-# --- threads that share a pass ---
-
-
-SHARED = 101
-
-
 def test_threads_share_a_pass():
-    with opened(np.arange(SHARED), THREADS, 1, shuffle=True, seed=0) as loader:
+    with opened(np.arange(101), THREADS, 1, shuffle=True, seed=0) as loader:
         for epoch in range(3):
             given = read_by_threads(iter(loader))
-            assert sorted(int(batch.asnumpy()[0]) for batch in given) == list(range(SHARED))
+            assert sorted(int(batch.asnumpy()[0]) for batch in given) == list(range(101))
             assert loader.state_dict() == {"epoch": epoch + 1, "batch": 0}
-
-
-# --- data sets that change between epochs ---
-
-
-class Growing(Dataset):
-    """All samples are the sum of a number and an array's, both of which the trainer changes."""
-
-    def __init__(self) -> None:
-        self.number = 0
-        self.array = np.zeros((160, 2))
-
-    def __len__(self) -> int:
-        return 160
-
-    def __getitem__(self, index: int) -> Any:
-        return self.array[index] + self.number
-
-
-def busy(sample: Any) -> Any:
-    """Holds the GIL for so long that "auto" takes processes."""
-    until = time.perf_counter() + 0.003
-    while time.perf_counter() < until:
-        pass
-    return sample
-
-
-def seen(loader: Any) -> set[float]:
-    return {float(value) for batch in loader for value in batch.asnumpy().ravel()}
-
-
-def test_epoch_has_the_data_set_as_it_is_then():
-    data = Growing()
-    with gluon_loader(data.transform(busy), 8) as loader:
-        epochs = []
-        for number in range(4):
-            data.number, data.array[:] = number, 10 * number
-            epochs.append(seen(loader))
-        assert epochs == [{0.0}, {11.0}, {22.0}, {33.0}]

@@ -7,10 +7,11 @@ from typing import Any
 import mxnet as mx
 import numpy as np
 import pytest
-from mxnet.gluon.data import ArrayDataset, BatchSampler, DataLoader, Dataset, RandomSampler
+from mxnet.gluon.data import ArrayDataset, DataLoader, RandomSampler
 from mxnet.gluon.data.vision import transforms
+from mxnet.gluon.data.vision.transforms import ToTensor
 
-from adapters import diagnose, gluon_loader, split
+from adapters import diagnose, gluon_loader
 from adapters.diagnosis import Diagnosis
 from adapters.diagnosis.sweep import Setting, line_of
 from adapters.gluon.diagnosed import FRONT_END
@@ -27,19 +28,12 @@ from tests.diagnosis.planted import (
     quick_step,
     slow_step,
 )
+from tests.gluon.data_sets import Computed
 
 
-class Gluons(Dataset):
-    """A data set as a Gluon data set, which can be transformed."""
-
-    def __init__(self, data: Any) -> None:
-        self.data = data
-
-    def __len__(self) -> int:
-        return len(self.data)
-
-    def __getitem__(self, number: int) -> Any:
-        return self.data[number]
+def numbers() -> Computed:
+    """As a Gluon data set, which can be transformed."""
+    return Computed(Numbers().__getitem__, SIZE)
 
 
 def burning(*sample: Any) -> Any:
@@ -47,19 +41,15 @@ def burning(*sample: Any) -> Any:
     return sample
 
 
-def burning_batchify(samples: list[Any]) -> Any:
+def slow_batchify(samples: list[Any]) -> Any:
     burn(BATCH_SIZE * SLOW)
     return mx.nd.array(np.stack([sample[0] for sample in samples]))
 
 
-def found(data: Any, step: Any = quick_step, **options: Any) -> Diagnosis:
+def found(data: Any, **options: Any) -> Diagnosis:
     options = {"num_workers": 0, "batch_size": BATCH_SIZE, **options}
     with gluon_loader(data, **options) as loader:
-        return diagnose(loader, step, seconds=SECONDS)
-
-
-def arrays(*shape: int) -> ArrayDataset:
-    return ArrayDataset(np.zeros((SIZE, *shape), np.uint8), np.arange(SIZE))
+        return diagnose(loader, quick_step, seconds=SECONDS)
 
 
 def batches_of(loader: Any) -> list[list[float]]:
@@ -72,90 +62,55 @@ def batches_of(loader: Any) -> list[list[float]]:
 BATCHES = [[0, 3, -1, 5], (1, 2, 4, 7), np.array([9, 8])]
 
 
-def images() -> Any:
-    return ArrayDataset(mx.nd.zeros((SIZE, 32, 32, 3), dtype="uint8"), np.arange(SIZE))
+def named(name: str) -> Any:
+    """A sample that is named by a word."""
+    slow_step(None)
+    return np.float32([len(name)])
 
 
 def resized() -> Any:
-    resize = transforms.Compose([transforms.Resize(64), transforms.ToTensor()])
-    return images().transform_first(resize)
-
-
-def large_part() -> Any:
-    rows = np.zeros((2 * SIZE, 300, 300, 3), np.uint8), np.arange(2 * SIZE)
-    return split(rows, [0.5])[0]
-
-
-def planted(data: Any, expected: str, *, full: bool = False, **options: Any) -> Any:
-    return pytest.param(data, options, expected, marks=[pytest.mark.full] if full else [])
+    images = ArrayDataset(mx.nd.zeros((SIZE, 32, 32, 3), dtype="uint8"), np.arange(SIZE))
+    return images.transform_first(transforms.Compose([transforms.Resize(64), ToTensor()]))
 
 
 @pytest.mark.parametrize(
-    ("data", "options", "expected"),
+    ("make", "options", "expected"),
     [
-        planted(Waiting, "storage"),
-        planted(lambda: Gluons(Numbers()).transform(burning), "transforms"),
-        planted(resized, "transforms"),
-        planted(Numbers, "collation", batchify_fn=burning_batchify),
-        planted(large_part, "collation", full=True, shuffle=True),
-        planted(Waiting, "storage", batch_size=None, batch_sampler=BATCHES),
-        planted(lambda: Gluons(Waiting()).take(20).shard(2, 1), "storage", full=True, batch_size=4),
+        (resized, {}, "transforms"),
+        (lambda: numbers().transform(burning), {}, "transforms"),
+        (Waiting, {"batch_size": None, "batch_sampler": BATCHES}, "storage"),
+        (Waiting, {"sampler": RandomSampler(SIZE)}, "storage"),
+        (
+            lambda: Computed(named, 2),
+            {"batch_size": None, "batch_sampler": [["one", "three"]]},
+            "storage",
+        ),
     ],
+    ids=["a stage", "a transform", "a batch sampler", "a sampler", "names"],
 )
-def test_bottleneck_is_found(data, options, expected):
-    assert found(data(), **options).bottleneck == expected
+def test_bottleneck_is_found(make, options, expected):
+    diagnosis = found(make(), **options)
+    assert diagnosis.bottleneck == expected
+    assert diagnosis.hints is FRONT_END.hints
     mx.nd.waitall()
-
-
-def test_own_sampler_is_asked():
-    diagnosis = found(Waiting(), sampler=RandomSampler(SIZE))
-    assert (diagnosis.bottleneck, diagnosis.samples) == ("storage", BATCH_SIZE)
 
 
 def test_advice_about_gluons_transforms_is_said():
     """Of figures that are made up: those of a busy machine may be good for no advice."""
-    assert found(resized()).hints is FRONT_END.hints
-    diagnosis = made_up(memory=0.038, hints=FRONT_END.hints)
-    assert "loader.explain()" in str(diagnosis)
-
-
-# --- which samples ---
-
-
-def test_samples_may_be_named_by_words():
-    class Named(Dataset):
-        def __len__(self) -> int:
-            return 2
-
-        def __getitem__(self, name: str) -> Any:
-            slow_step(None)
-            return np.float32([len(name)])
-
-    diagnosis = found(Named(), batch_size=None, batch_sampler=[["one", "three"]])
-    assert diagnosis.bottleneck == "storage"
-
-
-def test_loader_without_batches_is_refused():
-    with pytest.raises(ValueError, match="loader must give batches each time"):
-        found(Numbers(), batch_size=None, batch_sampler=[])
-
-
-# --- MXNet's own loader ---
+    assert "loader.explain()" in str(made_up(memory=0.038, hints=FRONT_END.hints))
 
 
 def test_mxnets_own_loader_is_examined_as_ours():
-    theirs = DataLoader(Gluons(Waiting()), BATCH_SIZE, num_workers=1, thread_pool=True)
+    """With its workers and its batchify."""
+    theirs = DataLoader(
+        numbers(), BATCH_SIZE, batchify_fn=slow_batchify, num_workers=1, thread_pool=True
+    )
     diagnosis = diagnose(theirs, quick_step, seconds=SECONDS)
     theirs._worker_pool.terminate()
     theirs._worker_pool.join()
-    assert diagnosis.bottleneck == "storage"
+    assert diagnosis.bottleneck == "collation"
     assert diagnosis.replaced == "gluon_loader in the place of DataLoader, same arguments"
     assert diagnosis.workers.count == 1
-
-
-def test_batchify_of_mxnets_own_loader_is_taken_over():
-    theirs = DataLoader(Gluons(Numbers()), BATCH_SIZE, batchify_fn=burning_batchify)
-    assert diagnose(theirs, quick_step, seconds=SECONDS).bottleneck == "collation"
 
 
 # --- nothing changes ---
@@ -171,18 +126,6 @@ def test_what_is_left_over_of_a_pass_stays_for_the_next():
         diagnose(loader, quick_step, seconds=SECONDS)
         assert loader.waits.batches == SIZE // 24
         assert [batches_of(loader) for _ in range(2)] == [batches_of(untouched) for _ in range(2)]
-
-
-def test_sampler_that_is_under_way_is_not_disturbed():
-    sampler = BatchSampler(range(SIZE), BATCH_SIZE, "rollover")
-    under_way = iter(sampler)
-    next(under_way)
-    with gluon_loader(Numbers(), batch_sampler=sampler, num_workers=0) as loader:
-        diagnose(loader, quick_step, seconds=SECONDS)
-    assert [len(batch) for batch in under_way] == [BATCH_SIZE] * (SIZE // BATCH_SIZE - 1)
-
-
-# --- what is recommended ---
 
 
 @pytest.mark.parametrize(
@@ -203,7 +146,6 @@ def test_line_can_be_pasted(setting, line):
 
 
 LOOP = """
-import sys
 import time
 from adapters.gluon import gluon_loader, import_mxnet
 
@@ -211,35 +153,28 @@ mx = import_mxnet()
 import numpy as np
 from mxnet.gluon.data import ArrayDataset, DataLoader
 
-data = ArrayDataset(np.zeros((64, 3), "float32"), np.arange(64))
-
 class Slow(ArrayDataset):
     def __getitem__(self, number):
         time.sleep(0.004)
         return super().__getitem__(number)
 
-slow = Slow(np.zeros((64, 3), "float32"), np.arange(64))
-
-def train(loader, seconds):
+def train(kind, seconds):
     for epoch in range(1000):
-        for x, y in loader:
+        for x, y in DataLoader(kind(np.zeros((64, 3), "float32"), np.arange(64)), 8):
             time.sleep(seconds)
             (2 * x).wait_to_read()
 """
 
 
 @pytest.mark.full
-def test_mxnets_loader_on_slow_storage_is_found(tmp_path):
-    text = LOOP + "train(DataLoader(slow, 8, shuffle=True), 0)\nprint('went on')"
+@pytest.mark.parametrize(
+    ("kind", "seconds", "expected"),
+    [("Slow", 0, "storage: fetching the samples"), ("ArrayDataset", 0.05, "the step itself")],
+)
+def test_bottleneck_of_a_script_is_found(kind, seconds, expected, tmp_path):
+    """Though it asks for MXNet late: its import is noticed wherever it comes from."""
+    text = f"from adapters import gluon_loader\n{LOOP}train({kind}, {seconds})\nprint('went on')"
     process = doctored(tmp_path, text)
-    assert found_in(process) == "storage: fetching the samples"
-    assert "gluon_loader in the place of DataLoader" in process.stdout
+    assert found_in(process) == expected
     assert "went on" not in process.stdout
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("late", ["", "from adapters import gluon_loader\n"])
-def test_slow_body_of_a_loop_is_found(late, tmp_path):
-    """Though the script asks for MXNet late: its import is noticed wherever it comes from."""
-    text = late + LOOP + "if __name__ == '__main__':\n    train(DataLoader(data, 8), 0.05)"
-    assert found_in(doctored(tmp_path, text)) == "the step itself"
+    assert ("gluon_loader in the place of DataLoader" in process.stdout) == (kind == "Slow")

@@ -35,15 +35,14 @@ def batches(source, executor, **arguments):
 def test_samples_of_a_gluon_data_set_become_numpy_batches():
     data = ArrayDataset(mx.nd.array(IMAGES, dtype="uint8"), LABELS)
     for images, labels in batches(data, "threads")[::3]:
-        assert (type(images), images.dtype, images.tolist()) == (
-            np.ndarray,
-            np.uint8,
-            IMAGES[:4].tolist(),
-        )
+        assert (type(images), images.dtype) == (np.ndarray, np.uint8)
+        assert images.tolist() == IMAGES[:4].tolist()
         assert labels.tolist() == [0, 1, 2, 3]
 
 
-@pytest.mark.parametrize("executor", WORKERS)
+@pytest.mark.parametrize(
+    "executor", ["inline", "threads", pytest.param("processes", marks=pytest.mark.full)]
+)
 def test_transform_that_writes_into_its_ndarray_harms_nobody(executor):
     data = ArrayDataset(mx.nd.array(IMAGES, dtype="uint8"), LABELS)
     first, again = batches(data, executor, transform=doubled)[::3]

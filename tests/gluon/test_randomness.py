@@ -11,17 +11,14 @@ import numpy as np
 import pytest
 from mxnet import image, nd
 from mxnet.gluon import nn
-from mxnet.gluon.data import ArrayDataset, DataLoader, Dataset, RandomSampler, SimpleDataset
+from mxnet.gluon.data import ArrayDataset, DataLoader, RandomSampler, SimpleDataset
 from mxnet.gluon.data.vision import transforms
 from mxnet.gluon.data.vision.transforms import RandomFlipLeftRight
 
-from adapters import ImageDecoder, gluon_loader, open_records
+from adapters import gluon_loader
 from tests.gluon.data_sets import outline, pixels, values
 from tests.gluon.executors import THREADS as ON_THREADS
 from tests.gluon.executors import arguments_of
-from tests.images.pictures import encoded, picture
-from tests.sources.record_files import SIZE as RECORDS
-from tests.sources.record_files import write_images
 
 INLINE = {"num_workers": 0}
 THREADS = {"num_workers": 3, "thread_pool": True}
@@ -64,13 +61,12 @@ def epochs_of(name: str, count: int = 2, **arguments: Any) -> list[Any]:
 
 
 @EACH
-@pytest.mark.parametrize("shuffle", [False, True])
-def test_seed_repeats_what_a_transform_draws(name, shuffle):
-    first = epochs_of(name, shuffle=shuffle)
+def test_seed_repeats_what_a_transform_draws(name):
+    first = epochs_of(name, shuffle=True)
     random.seed(5)
     np.random.seed(5)
     mx.random.seed(5)
-    assert epochs_of(name, shuffle=shuffle) == first
+    assert epochs_of(name, shuffle=True) == first
 
 
 def test_log_says_that_batches_are_made_one_at_a_time(caplog):
@@ -79,31 +75,6 @@ def test_log_says_that_batches_are_made_one_at_a_time(caplog):
     (said,) = [record.message for record in caplog.records if "one at a time" in record.message]
     assert "numpy" in said
     assert "thread_pool=False" in said
-
-
-class OfLoaders(Dataset):  # type: ignore[misc]
-    """Each sample is the first batch of an inner loader, whose transform draws."""
-
-    def __len__(self) -> int:
-        return 4
-
-    def __getitem__(self, number: int) -> Any:
-        hidden = globals()["loader_of"]  # Otherwise the search for generators would find NumPy's.
-        with hidden("numpy", seed=number) as inner:
-            return next(iter(inner)).asnumpy()
-
-
-def test_loader_read_in_a_worker_thread_of_another_is_seeded():
-    def batches(**workers: Any) -> Any:
-        with gluon_loader(OfLoaders(), 2, seed=1, thread_safe=True, **workers) as loader:
-            return outline(list(loader))
-
-    expected = batches(**INLINE)
-    np.random.seed(3)
-    assert batches(**THREADS) == batches(**THREADS) == expected
-    drawn = np.random.rand()
-    np.random.seed(3)
-    assert drawn == np.random.rand()
 
 
 @EACH
@@ -153,15 +124,13 @@ def test_after_an_exception_the_users_generators_are_put_back():
 @pytest.mark.parametrize(
     "function",
     [
-        TRANSFORMS["random"],
         TRANSFORMS["numpy"],
-        lambda number: number + 1,
         lambda number: nd.gamma(nd.ones((2,))) * float(number),
         lambda number: image.center_crop(nd.ones((4, 4, 3)), (2, 2))[0],
         lambda number: image.CastAug()(nd.ones((4, 4, 3))),
         lambda number: transforms.Normalize(0.5, 0.5)(nd.ones((3, 4, 4))),
     ],
-    ids=["random", "numpy", "none", "operator", "function", "augmenter", "block"],
+    ids=["numpy", "operator", "function", "augmenter", "block"],
 )
 def test_mxnets_generator_is_left_alone(function):
     def drawn_after(iterate: bool) -> Any:
@@ -204,41 +173,30 @@ def test_loader_takes_one_number_of_numpys():
         np.testing.assert_equal(state(), after)
         assert values(loader) != values(loader)
         loader.peek()
-    np.testing.assert_equal(state(), after)
-
-
-def test_loader_with_a_seed_takes_no_number():
-    before = state()
-    with gluon_loader(FEW, 4, num_workers=0) as loader:
-        assert len(values(loader)) == 6
     with gluon_loader(FEW, 4, shuffle=True, seed=1, num_workers=0) as loader:
         assert len(values(loader)) == 6
-    np.testing.assert_equal(state(), before)
+    np.testing.assert_equal(state(), after)
 
 
 def _drawn(number: Any) -> Any:
     return number, random.random(), np.random.rand(), mx.nd.random.uniform(shape=(1,))
 
 
-def _records(folder: Any) -> Any:
-    contents = [encoded(picture(20, 30), "JPEG")] * RECORDS
-    path = write_images(folder / "a.rec", "recordio", contents)
-    return open_records(path, decode=ImageDecoder(8, crop="random", flip=True))
-
-
 DRAWING: dict[str, Any] = {
-    "a transform": lambda folder: ArrayDataset(FEW).transform(_drawn),
-    "a block": lambda folder: ArrayDataset(mx.nd.array(pixels(), dtype="uint8")).transform(
-        RandomFlipLeftRight()
-    ),
-    "a decoder": _records,
+    "a transform": lambda: ArrayDataset(FEW).transform(_drawn),
+    "a block": lambda: SimpleDataset([*map(nd.array, pixels())]).transform(RandomFlipLeftRight()),
 }
 
 
-@pytest.mark.parametrize("order", [{}, {"shuffle": True}, {"last_batch": "rollover"}], ids=str)
-@pytest.mark.parametrize("name", DRAWING)
-def test_numpys_seed_repeats_what_is_drawn(name, order, tmp_path):
-    data = DRAWING[name](tmp_path)
+@pytest.mark.parametrize(
+    ("name", "order", "executor"),
+    [
+        ("a transform", {"last_batch": "rollover"}, "processes-1"),
+        ("a block", {"shuffle": True}, ON_THREADS),
+    ],
+)
+def test_numpys_seed_repeats_what_is_drawn(name, order, executor):
+    data = DRAWING[name]()
 
     def passes(executor: str = "inline") -> list[Any]:
         with gluon_loader(data, 4, **order, **arguments_of(executor)) as loader:
@@ -250,27 +208,14 @@ def test_numpys_seed_repeats_what_is_drawn(name, order, tmp_path):
     first, other = passes(), passes()
     assert first != other
     np.random.seed(3)
-    assert passes() == first
+    assert passes(executor) == first
     assert passes() == other
-
-
-@pytest.mark.parametrize(
-    ("name", "executors"),
-    [("a transform", ["inline", "processes-1"]), ("a decoder", ["inline", ON_THREADS])],
-)
-def test_what_is_drawn_is_the_same_for_every_kind_of_worker(name, executors, tmp_path):
-    data, found = DRAWING[name](tmp_path), []
-    for executor in executors:
-        np.random.seed(3)
-        with gluon_loader(data, 4, **arguments_of(executor)) as loader:
-            found.append([outline(list(loader)) for _ in range(2)])
-    assert found[1] == found[0]
 
 
 @pytest.mark.parametrize("seed", [None, 1])
 def test_second_of_a_pair_of_normal_numbers_stays(seed):
     """NumPy keeps it beside the generator's own state."""
-    data = DRAWING["a transform"](None)
+    data = DRAWING["a transform"]()
     np.random.seed(9)
     np.random.normal()
     with gluon_loader(data, 4, num_workers=0, seed=seed) as loader:
@@ -297,21 +242,13 @@ def _calls_numpy(x: Any) -> Any:
 _flip = image.HorizontalFlipAug(0.5)
 
 
-class Noise(nn.HybridBlock):
-    def hybrid_forward(self, F: Any, x: Any) -> Any:
-        return x + F.random.normal(shape=(1,))
-
-
 class Drops(nn.HybridBlock):
     def hybrid_forward(self, operators: Any, x: Any) -> Any:
         return x * operators.Dropout(x, p=0.5, mode="always")
 
 
 class Flips(image.HorizontalFlipAug):
-    """With a probability of its own."""
-
-    def __init__(self) -> None:
-        super().__init__(0.25)
+    """A class of the user's own."""
 
 
 def _augments(x: Any) -> Any:
@@ -331,23 +268,16 @@ BOX = np.array([[0, 0.1, 0.1, 0.5, 0.5]])
 DRAWS: dict[str, Any] = {
     "augmenter": image.HorizontalFlipAug(0.5),
     "augmenter of NumPy's": image.LightingAug(0.1, np.ones(3), np.eye(3)),
-    "augmenters in a row": image.SequentialAug([image.BrightnessJitterAug(0.5)]),
     "augmenters in any order": image.RandomOrderAug([image.BrightnessJitterAug(0.5)]),
     "augmenter of detection": lambda x: image.DetHorizontalFlipAug(0.5)(x, BOX)[0],
-    "own augmenter": Flips(),
+    "own augmenter": Flips(0.25),
     "augmenters that are made": _augments,
     "augmenter of the module": lambda x: _flip(x),
     "crop": lambda x: image.random_crop(x, (2, 2))[0],
-    "crop of a size": lambda x: mx.image.random_size_crop(x, (2, 2), 0.1, (1, 2))[0],
-    "nd.normal": lambda x: x + nd.normal(shape=(1,)),
-    "mx.random.normal": lambda x: x + mx.random.normal(shape=(1,)),
     "mx.nd.random.gamma": lambda x: x + mx.nd.random.gamma(shape=(1,)),
     "nd.shuffle": lambda x: nd.shuffle(x),
-    "own block": Noise(),
-    "own block of any operators": Drops(),
-    "MXNet's block": transforms.RandomBrightness(0.5),
+    "own block": Drops(),
     "MXNet's jitter": transforms.RandomColorJitter(0.5, 0.5, 0.5, 0.5),
-    "MXNet's lighting": transforms.RandomLighting(0.5),
     "MXNet's block of another": transforms.RandomApply(transforms.RandomLighting(0.5)),
     "MXNet's blocks": transforms.Compose([transforms.RandomFlipLeftRight()]),
     "block of a function": nn.Lambda(_calls_numpy),
