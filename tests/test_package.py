@@ -77,8 +77,7 @@ ENGINE_KNOWS = {"adapters.batch.plan", "adapters.batch.key"}
 FRAMEWORKS = {"keras", "tf_keras", "tensorflow", "mxnet", "torch", "jax"}
 # What a front end tells the diagnosis, which knows front ends by its registry alone.
 DIAGNOSED = "diagnosed.py"
-# TensorFlow is imported nowhere: Keras knows it.
-OWN_FRAMEWORK = {"keras": {"keras", "jax", "torch"}, "gluon": {"mxnet"}}
+OWN_FRAMEWORK = {"keras": {"keras", "jax", "tensorflow", "torch"}, "gluon": {"mxnet"}}
 # What every package's own file may use.
 HELPS_PACKAGES = "lazily"
 
