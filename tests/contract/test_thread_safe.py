@@ -127,6 +127,16 @@ def test_undeclared_code_together_has_one_thread(workers):
     assert watch.most == 1
 
 
+def test_undeclared_data_set_of_two_loaders_has_one_thread():
+    """Training and validation read from the same object."""
+    data_set = DataSet(Occupancy())
+    loaders = [SafeSequence(data_set, BATCH_SIZE, workers=8) for _ in range(2)]
+    with loaders[0], loaders[1]:
+        for first, second in zip(*loaders, strict=True):
+            assert first.tolist() == second.tolist()
+    assert data_set.watch.most == 1
+
+
 def test_undeclared_data_set_asked_by_the_users_threads():
     """``seq[i]`` is safe to call from any thread; the data set is not."""
     data_set = DataSet(Occupancy())

@@ -169,6 +169,17 @@ def test_class_weights_that_keras_refuses_have_a_remedy(outputs, weights, error)
         model(*outputs).fit(batches, class_weight=weights, verbose=0)
 
 
+def test_class_weights_as_sample_weights():
+    """As the remedy has it: a loss that is weighted by 0 is 0."""
+    weights = {"a": np.zeros(3), "b": np.zeros(3)}
+
+    def weighted(batch):
+        return (*batch, {name: np.take(weights[name], y) for name, y in batch[1].items()})
+
+    with SafeSequence((X, {"a": Y, "b": Y}), 4, batch_transform=weighted) as batches:
+        assert model("a", "b").fit(batches, verbose=0).history["loss"] == [0.0]
+
+
 # --- lengths that vary ---
 
 

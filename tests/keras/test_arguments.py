@@ -92,12 +92,15 @@ OTHERS_STATE = r"epoch >= 0 and batch in range\(10\), got"
     ("call", "value", "error", "message"),
     [
         ("__getitem__", 10, IndexError, r"batch index must be in range\(-10, 10\), got 10"),
+        ("__getitem__", -11, IndexError, r"batch index must be in range\(-10, 10\), got -11"),
         ("__getitem__", slice(2), TypeError, "batch index must be an integer, got"),
         ("set_epoch", -1, ValueError, "epoch must be >= 0, got -1"),
         ("set_epoch", 1.5, TypeError, "epoch must be an integer >= 0, got"),
         ("load_state_dict", None, ValueError, NO_STATE),
         ("load_state_dict", {"epoch": 0.7, "batch": 1}, ValueError, NO_STATE),
+        ("load_state_dict", {"epoch": 1}, ValueError, NO_STATE),
         ("load_state_dict", {"epoch": 0, "batch": 10}, ValueError, OTHERS_STATE),
+        ("load_state_dict", {"epoch": -1, "batch": 0}, ValueError, OTHERS_STATE),
     ],
 )
 def test_value_refused(call, value, error, message):

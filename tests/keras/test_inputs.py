@@ -288,6 +288,28 @@ def test_ragged_tensors(multiple, lengths):
     assert found == 2 * [row.tolist() for row, _ in samples]
 
 
+@pytest.mark.skipif(BACKEND != "jax", reason="its layer is written for JAX")
+@pytest.mark.one_keras  # Keras 3.6 takes no tuple for a list of inputs.
+def test_ragged_batches_compiled():
+    import jax
+
+    def summed(batch: Any) -> Any:
+        values, splits = batch
+        place = jax.numpy.searchsorted(splits[1:], jax.numpy.arange(len(values)), side="right")
+        return jax.ops.segment_sum(values, place, num_segments=len(splits) - 1)[:, None]
+
+    inputs = [keras.Input((), dtype="float32"), keras.Input((), dtype="int32")]
+    sums = keras.layers.Lambda(summed, output_shape=(1,))(inputs)
+    model = keras.Model(inputs, keras.layers.Dense(1, kernel_initializer="ones")(sums))
+    model.compile(keras.optimizers.SGD(1e-6), "mse", metrics=["mae"])
+    samples = tokens(*[1 + n % 29 for n in range(COUNT)])
+    with SafeSequence(samples, 8, collate=ragged(0, 64), workers=0) as sequence:
+        found = model.evaluate(sequence, verbose=0, return_dict=True)["mae"]
+        losses = model.fit(sequence, epochs=2, shuffle=False, verbose=0).history["loss"]
+    assert found == pytest.approx(np.mean([abs(row.sum() - label) for row, label in samples]))
+    assert losses[1] < losses[0]
+
+
 @ON_TENSORFLOW
 def test_sparse_tensors():
     import tensorflow as tf
