@@ -17,7 +17,6 @@ from adapters.keras.hooks import next_keras_epoch
 from adapters.keras.internals import (
     SPLITS_EXECUTIONS,
     Adapter,
-    runs_eagerly,
     takes_elements,
     tensorflow,
 )
@@ -87,9 +86,7 @@ class SafeSequenceAdapter(Adapter):
         self.trains_now = call is None
         """True once what is read is consumed, as Keras has built the model."""
         self._in_epoch = self._on_tensorflow = self._strategy = False
-        model = call and call.model
-        self._takes_elements = model is not None and takes_elements(model)
-        self._eager = self._takes_elements and runs_eagerly(model)
+        self._takes_elements = call is not None and takes_elements(call.model)
         self.reads_elsewhere = False
         """True if a thread of TensorFlow reads, and the trainer may be behind."""
         self._signature: dataset.Signature | None = None
@@ -245,7 +242,7 @@ class SafeSequenceAdapter(Adapter):
 
         if self.reads_elsewhere:
             return dataset.tf_dataset(iterator, signature.specs, ahead)
-        return dataset.Elements(iterator, signature.specs, self._eager)
+        return dataset.Elements(iterator, signature.specs)
 
     # --- what is read ---
 

@@ -43,54 +43,44 @@ class Elements:
     """Iterable over the batches, as tensors that a step of Keras takes one by one.
 
     Through ``tf.data``, a batch costs 0.7 ms of CPU time more (two cores). ``batches`` is called
-    for every iterator. Steps are compiled, or ``eager``.
+    for every iterator.
     """
 
-    def __init__(self, batches: Callable[[], Iterator[Any]], signature: Any, eager: bool) -> None:
+    def __init__(self, batches: Callable[[], Iterator[Any]], signature: Any) -> None:
         self._batches = batches
         self._type = _ElementType(signature)
-        self._eager = eager
 
     def __iter__(self) -> Iterator[Any]:
-        return _ElementIterator(self._batches(), self._type, self._eager)
+        return _ElementIterator(self._batches(), self._type)
 
 
 class _ElementIterator:
-    """Iterator that ends like one of ``tf.data``, as Keras's step expects on TensorFlow."""
+    """Iterator with the methods of one of ``tf.data``, which ends in the same way."""
 
-    def __init__(self, batches: Iterator[Any], element_type: _ElementType, eager: bool) -> None:
+    def __init__(self, batches: Iterator[Any], element_type: _ElementType) -> None:
         self._batches = batches
         self._type = element_type
-        self._eager = eager
 
     def __iter__(self) -> _ElementIterator:
         return self
 
     def __next__(self) -> Any:
         try:
-            element = Element(next(self._batches), self._type)
+            return self._type.element(next(self._batches))
         except StopIteration:
             raise tf.errors.OutOfRangeError(None, None, "end of the batches") from None
-        return element.batch() if self._eager else element
+
+    get_next = __next__
 
 
-class Element:
+class _Element:
     """Batch of tensors for which a ``tf.function`` is traced with the shapes of the signature.
 
-    The function itself gets the batch. It would be traced again for the shapes of every batch that
-    differs, such as the last one of an epoch, if it were given the batch.
+    Given a plain tuple, it would be traced again for batches of other shapes, such as the last one
+    of an epoch.
     """
 
-    def __init__(self, batch: Any, element_type: _ElementType) -> None:
-        self.type = element_type
-        self.leaves = [
-            leaf if tf.is_tensor(leaf) else tf.convert_to_tensor(np.asarray(leaf, dtype))
-            for leaf, dtype in zip(flatten(batch)[0], element_type.dtypes)
-        ]
-
-    def batch(self) -> Any:
-        """Return the batch of tensors."""
-        return unflatten(self.type.structure, self.leaves)
+    type: _ElementType
 
     def __tf_tracing_type__(self, context: Any) -> _ElementType:
         return self.type
@@ -100,42 +90,75 @@ class _ElementType(tf.types.experimental.TraceType):  # type: ignore[misc]
     """Type of the elements with one signature."""
 
     def __init__(self, signature: Any) -> None:
-        self._specs, self.structure = flatten(signature)
-        self.dtypes = [spec.dtype.as_numpy_dtype for spec in self._specs]
+        self._specs, self._structure = flatten(signature)
+        # A named tuple equals a tuple.
+        self._key = type(signature), repr(self._structure), tuple(self._specs)
+        self._dtypes = [spec.dtype.as_numpy_dtype for spec in self._specs]
+        kind = type(signature)
+        # Keras may rebuild an element, so its class has the type. A tuple may be a named one.
+        self._class: Any = (
+            type(kind.__name__, (_Element, kind), {"type": self})
+            if kind is dict or issubclass(kind, tuple)
+            else None
+        )
+
+    def element(self, batch: Any) -> Any:
+        """Copy a batch into tensors."""
+        leaves = [
+            leaf if tf.is_tensor(leaf) else tf.convert_to_tensor(np.asarray(leaf, dtype))
+            for leaf, dtype in zip(flatten(batch)[0], self._dtypes)
+        ]
+        tensors = unflatten(self._structure, leaves)
+        if self._class is None:
+            return tensors
+        if isinstance(tensors, tuple):
+            return tuple.__new__(self._class, tensors)
+        return self._class(tensors)
 
     def is_subtype_of(self, other: Any) -> bool:
         """True if a function that is traced for the other type takes elements of this one."""
-        return bool(self == other)
+        return self._is_made_like(other) and all(
+            spec.is_subtype_of(its) for spec, its in zip(self._specs, other._specs)
+        )
 
     def most_specific_common_supertype(self, others: Sequence[Any]) -> _ElementType | None:
-        """Return the type if the others are equal; None if there is no common one."""
-        return self if all(self == other for other in others) else None
+        """Return the type of them all, with fewer known dimensions; None if there is none."""
+        if not all(map(self._is_made_like, others)):
+            return None
+        specs = [
+            spec.most_specific_common_supertype(list(its))
+            for spec, *its in zip(self._specs, *(other._specs for other in others))
+        ]
+        if any(spec is None for spec in specs):
+            return None
+        return _ElementType(unflatten(self._structure, specs))
+
+    def _is_made_like(self, other: Any) -> bool:
+        return isinstance(other, _ElementType) and self._key[:2] == other._key[:2]
 
     def placeholder_value(self, placeholder_context: Any) -> Any:
         """Return the batch with which a function is traced."""
         leaves = [spec.placeholder_value(placeholder_context) for spec in self._specs]
-        return unflatten(self.structure, leaves)
+        return unflatten(self._structure, leaves)
 
     def flatten(self) -> list[Any]:
         """Return the types of an element's tensors; a ragged or sparse leaf has several."""
         return [each for spec in self._specs for each in spec.flatten()]
 
-    def to_tensors(self, value: Element) -> list[Any]:
+    def to_tensors(self, value: Any) -> list[Any]:
         """Return the tensors of an element."""
-        pairs = zip(self._specs, value.leaves)
+        pairs = zip(self._specs, flatten(value)[0])
         return [tensor for spec, leaf in pairs for tensor in spec.to_tensors(leaf)]
 
-    def cast(self, value: Element, cast_context: Any) -> Element:
+    def cast(self, value: Any, cast_context: Any) -> Any:
         """Return an element, which is of the type already."""
         return value
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, _ElementType):
-            return NotImplemented
-        return bool(self.structure == other.structure and self._specs == other._specs)
+        return isinstance(other, _ElementType) and self._key == other._key
 
     def __hash__(self) -> int:
-        return hash(tuple(self._specs))
+        return hash(self._key)
 
 
 # --- the signature ---

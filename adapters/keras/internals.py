@@ -10,6 +10,7 @@ import functools
 import importlib
 import inspect
 import sys
+import types
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -129,8 +130,7 @@ _TensorFlowTrainer: Any = (
     if keras.backend.backend() == "tensorflow"
     else None
 )
-_FUNCTIONS = ("train_function", "test_function")
-_MADE_BY = ("_make_function", *(f"make_{name}" for name in (*_FUNCTIONS, "predict_function")))
+_METHODS = ("_make_function", "make_train_function", "make_test_function", "make_predict_function")
 
 
 def takes_elements(model: Any) -> bool:
@@ -142,24 +142,30 @@ def takes_elements(model: Any) -> bool:
     if not hasattr(_TensorFlowTrainer, "_make_function"):
         return False
     tf = tensorflow()
-    makers = (getattr(getattr(model, name, None), "__func__", None) for name in _MADE_BY)
-    functions = (getattr(model, name, None) for name in _FUNCTIONS)
+    methods = (getattr(getattr(model, name, None), "__func__", None) for name in _METHODS)
     return (
         model.steps_per_execution == 1
         and model.distribute_strategy is tf.distribute.get_strategy()
         and not tf.distribute.has_strategy()
         and not tf.config.list_logical_devices("GPU")
-        and all(own is getattr(_TensorFlowTrainer, name) for own, name in zip(makers, _MADE_BY))
-        and all(
-            each is None or getattr(each, "__module__", None) == _TensorFlowTrainer.__module__
-            for each in functions
-        )
+        and all(own is getattr(_TensorFlowTrainer, name) for own, name in zip(methods, _METHODS))
+        and _reads_in_python(model.train_function)
+        and _reads_in_python(model.test_function)
     )
 
 
-def runs_eagerly(model: Any) -> bool:
-    """True if the steps of a model on TensorFlow get arrays, and no symbols for them."""
-    return bool(model.run_eagerly or tensorflow().config.functions_run_eagerly())
+def is_end_of_data(error: BaseException) -> bool:
+    """True if Keras would take a batch's error for the end of the data, on TensorFlow."""
+    on_tensorflow = keras.backend.backend() == "tensorflow"
+    return on_tensorflow and isinstance(error, tensorflow().errors.OutOfRangeError)
+
+
+def _reads_in_python(function: Any) -> bool:
+    """True if a step is Keras's, wraps it, or isn't made yet; a compiled one is traced once."""
+    if function is None:
+        return True
+    is_function = isinstance(function, types.FunctionType)
+    return is_function and function.__module__ == _TensorFlowTrainer.__module__
 
 
 _torch_device: Any = (

@@ -12,6 +12,7 @@ from adapters.batch.key import WHOLE
 from adapters.engine import Reading, Stream, raise_as_itself
 from adapters.errors import ClosedError
 from adapters.keras import device
+from adapters.keras.internals import is_end_of_data
 from adapters.keras.progress import Cursor, Progress, is_read_by_a_call
 
 # Batches are gathered while the quickest of the latest fetches stays below this. The minimum counts
@@ -111,7 +112,7 @@ class Batches(Reading):
     def _fail(self, error: BaseException) -> NoReturn:
         adapter = self._adapter
         try:
-            if not adapter.reads_elsewhere:
+            if not (adapter.reads_elsewhere or is_end_of_data(error)):
                 raise_as_itself(error)
             if not isinstance(error, ClosedError):
                 adapter.errors[:] = [error]

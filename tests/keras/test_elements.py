@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import collections
+import functools
 from typing import Any
 
 import keras
@@ -117,20 +119,130 @@ def test_eager_functions(options, eager_functions):
         assert fitted(Plain, data)[1] == losses
 
 
-def test_function_that_was_set():
-    """It takes batches out of the iterator by itself."""
+@pytest.mark.parametrize("wrap", [lambda own: lambda function: function, functools.wraps])
+def test_function_that_was_set(wrap):
+    """It takes batches out of the iterator by itself, whatever its name."""
     seen: list[Any] = []
     with sequence() as data:
         model = fitted(Plain, data)[0]
 
+        @wrap(model.train_function)
         def function(iterator: Any) -> Any:
-            y = next(iterator)[1]
+            y = iterator.get_next()[1]
             seen.extend(np.ravel(y).tolist())
             return {"loss": 0.0}
 
         model.train_function = function
         model.fit(data, shuffle=False, verbose=0)
     assert sorted(seen) == sorted(Y.tolist())
+
+
+@pytest.mark.parametrize("wrap", [lambda own: lambda function: function, functools.wraps])
+def test_predict_function_that_was_set(wrap):
+    with SafeSequence((X, Y), BATCH_SIZE) as data:
+        model = fitted(Plain, data)[0]
+        expected = model.predict(data, verbose=0)
+
+        @wrap(model.predict_function)
+        def function(batches: Any) -> Any:
+            return batches[0][1]
+
+        own, model.predict_function = model.predict_function, function
+        assert model.predict(data, verbose=0).tolist() == Y.tolist()
+        model.predict_function = own
+        assert (model.predict(data, verbose=0) == expected).all()
+
+
+def test_function_that_a_callback_sets():
+    seen: list[Any] = []
+
+    class Setter(keras.callbacks.Callback):
+        def on_train_begin(self, logs: Any = None) -> None:
+            own = self.model.train_function
+
+            def function(iterator: Any) -> Any:
+                batch = next(iterator)
+                seen.extend(np.ravel(batch[1]).tolist())
+                return own(iter([batch]))
+
+            self.model.train_function = function
+
+    model = Plain()
+    model.compile("sgd", "mse")
+    with sequence() as data:
+        model.fit(data, verbose=0, callbacks=[Setter()])
+    assert sorted(seen) == sorted(Y.tolist())
+
+
+@pytest.mark.parametrize("eager", [False, True])
+def test_eager_steps_are_turned_on_and_off(eager):
+    """Functions that are made already stay as they are."""
+    losses = []
+    for turned in (False, True):
+        keras.utils.set_random_seed(1)
+        model = Plain()
+        model.compile("sgd", "mse", run_eagerly=eager)
+        with sequence() as data:
+            for _ in range(2):
+                losses += model.fit(data, shuffle=False, verbose=0).history["loss"]
+                losses += [model.evaluate(data, verbose=0), model.predict(data, verbose=0).sum()]
+                model.run_eagerly = eager != turned
+    assert losses[6:] == pytest.approx(losses[:6])
+
+
+def test_eager_functions_within_an_epoch(eager_functions):
+    import tensorflow as tf
+
+    class Switch(keras.callbacks.Callback):
+        def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+            tf.config.run_functions_eagerly(batch % 2 == 1)
+
+    with sequence() as data:
+        expected = fitted(Plain, data)[1][:2]
+        data.set_epoch(0)
+        tf.config.run_functions_eagerly(False)
+        keras.utils.set_random_seed(1)
+        model = Plain()
+        model.compile("sgd", "mse")
+        callbacks = [Switch()]
+        history = model.fit(data, epochs=2, shuffle=False, verbose=0, callbacks=callbacks).history
+    assert history["loss"] == pytest.approx(expected)
+
+
+def test_steps_are_traced_twice_for_data_of_many_shapes():
+    """As with ``tf.data``, TensorFlow relaxes the shapes the second time."""
+    shapes: list[Any] = []
+
+    class Mean(keras.Model):
+        def call(self, inputs: Any) -> Any:
+            shapes.append(tuple(inputs.shape))
+            return keras.ops.mean(inputs, axis=1, keepdims=True)
+
+    model = Mean()
+    model.compile(loss="mse")
+    for length in range(3, 7):
+        x = np.full((COUNT, length), length, np.float32)
+        with SafeSequence((x, Y), BATCH_SIZE) as data:
+            assert model.predict(data, verbose=0).tolist() == [[length]] * COUNT
+    assert shapes == [(None, 3), (None, None)]
+
+
+def test_named_tuples_are_no_tuples():
+    """Though they are equal, a step may tell them apart."""
+    kinds: list[Any] = []
+
+    class Step(keras.Model):
+        def train_step(self, batch: Any) -> Any:
+            kinds.append(type(batch))
+            return {"loss": keras.ops.mean(batch[0])}
+
+    pair = collections.namedtuple("pair", "x y")
+    model = Step()
+    model.compile()
+    for source in (pair(X, Y), (X, Y)):
+        with SafeSequence(source, BATCH_SIZE) as data:
+            model.fit(data, verbose=0)
+    assert kinds == [pair, tuple]
 
 
 def test_texts_and_dictionaries():
@@ -150,3 +262,19 @@ def test_texts_and_dictionaries():
         with SafeSequence(source, BATCH_SIZE) as data:
             losses.append(fitted(Words, data, **options)[1])
     assert losses[0] == losses[2] == pytest.approx(losses[1])
+
+
+@pytest.mark.parametrize("call", ["fit", "evaluate", "predict"])
+def test_error_that_looks_like_the_end(call):
+    import tensorflow as tf
+
+    def transform(batch: Any) -> Any:
+        if len(batch[0]) < BATCH_SIZE:
+            raise tf.errors.OutOfRangeError(None, None, "out of its range")
+        return batch
+
+    model = Plain()
+    model.compile("sgd", "mse")
+    error = pytest.raises(tf.errors.OutOfRangeError, match="out of its range")
+    with sequence(batch_transform=transform) as data, error:
+        getattr(model, call)(data, verbose=0)
