@@ -173,11 +173,11 @@ def _are_names(rows: list[list[str]], columns: Sequence[Any] | None) -> bool:
     """True if the first row of a CSV file names its columns."""
     if any(map(is_named_like_an_image, rows[0])):
         return False
-    if len(rows) < 2 or any(map(is_named_like_an_image, rows[1])):
+    if len(rows) > 1 and any(map(is_named_like_an_image, rows[1])):
         return True
     if columns is not None:
         return not all(isinstance(name, int) for name in columns)
-    if _FILE not in map(str.strip, rows[0]):
+    if len(rows) > 1 and _FILE not in map(str.strip, rows[0]):
         raise ValueError(
             f"columns must say whether {rows[0]} are the names of columns, as no file is named "
             "like an image: by two of these names, or as columns=(0, 1) if they are none"

@@ -92,6 +92,17 @@ def test_arrays_become_what_stack_makes_of_them(samples):
     assert exact(batch_of(*samples)) == exact(np.stack(samples))
 
 
+def test_python_numbers_are_promoted_as_numpy_does():
+    """Most are written as they are; these come in every order, and some widen the column."""
+    numbers = [True, 0, -1, 2**62 + 1, -(2**63), 2**63, 2**64 - 1, 0.5, -0.0, float("nan")]
+    for chosen in itertools.product(numbers, repeat=3):
+        leaves = [np.asarray(number) for number in chosen]
+        dtype = np.result_type(*(leaf.dtype for leaf in leaves))
+        expected = np.array([leaf.astype(dtype) for leaf in leaves])
+        found = batch_of(*((number, True) for number in chosen))
+        assert exact(found) == exact((expected, np.ones(3, bool))), chosen
+
+
 def test_arrays_in_any_memory_order_are_read_right():
     samples = [np.arange(6).reshape(2, 3).T, np.arange(12).reshape(3, 4)[:, ::2]]
     assert exact(batch_of(*samples)) == exact(np.stack(samples))

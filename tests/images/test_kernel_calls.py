@@ -18,7 +18,10 @@ from adapters.errors import ContentError
 from adapters.generators import DECODE, Generators, generator
 from adapters.images import kernel, opencv
 from adapters.images.kernel import Target
-from adapters.records import tfrecord
+from adapters.records import CODECS, irheader, tfrecord
+from adapters.records import example as example_codec
+from adapters.records.envelope import IMAGE, LABEL
+from adapters.sources import recordrows
 from tests.fuzzing import examples
 from tests.images.pictures import encoded, npy, picture
 from tests.images.test_kernel import BASELINE, PHOTO, jpeg
@@ -197,6 +200,29 @@ def test_no_offset_of_a_record_leads_out_of_memory(offset):
         assert module.gather(schema, module.files([file]), number, None, (column,)) == b"\1"
 
 
+@pytest.mark.parametrize("format", CODECS)
+def test_record_has_the_size_of_its_index(format):
+    module: Any = kernel.load()
+    if format == "recordio":
+        payload = irheader.pack(0.5, 7, b"image")
+    else:
+        payload = example_codec.encode({IMAGE: b"image", LABEL: 0.5})
+    content = CODECS[format].encode(bytes(payload))
+    fields = [(IMAGE, example_codec.BYTES_LIST, recordrows._CONTENT, True)]
+    fields.append((LABEL, example_codec.FLOAT_LIST, recordrows._OWN_LABEL, False))
+    schema = module.schema([(name.encode(), *more, 1, b"", None) for name, *more in fields])
+    number, kind = np.zeros(1, np.int64), CODECS[format].kernel_kind
+    for more in (None, 0, -4, 4):
+        sizes = None if more is None else np.array([len(content) + more])
+        file = content, np.array([0]), sizes, np.array([False]), kind, b"", 0
+        place, label = np.zeros((1, 3), np.int64), np.zeros(1, np.float32)
+        found = module.gather(schema, module.files([file]), number, None, (place, label))
+        assert found == (b"\1" if more else None)
+        if not more:
+            _, begin, size = place[0].tolist()
+            assert (content[begin : begin + size], label[0]) == (b"image", 0.5)
+
+
 def test_pieces_of_a_file(tmp_path):
     """They may lie beyond its end, which is no image; one in memory may be beside them."""
     photo, line = encoded(picture(8, 8), "JPEG"), encoded(picture(9, 8), "PNG")
@@ -309,3 +335,19 @@ def test_crc_of_long_parts(size):
     data = np.random.default_rng(size).bytes(size + 3) * (400_000 // size)
     begins = range(3, len(data), size + 3)
     assert_crcs_are_pythons(data, [(begin, begin + size) for begin in begins])
+
+
+@pytest.mark.parametrize(
+    ("data", "crc"),
+    [
+        (bytes(32), 0x8A9136AA),
+        (b"\xff" * 32, 0x62A8AB43),
+        (bytes(range(32)), 0x46DD794E),
+        (bytes(range(31, -1, -1)), 0x113FDB5C),
+    ],
+)
+def test_crc_is_that_of_rfc_3720(data, crc):
+    """Its appendix B.4."""
+    assert tfrecord.masked_crc(data) == tfrecord.masked(crc)
+    found = tfrecord.masked_crcs_of(memoryview(b"a" + data), np.array([1]), np.array([33]))
+    assert found.tolist() == [tfrecord.masked(crc)]

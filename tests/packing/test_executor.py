@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 from types import SimpleNamespace
@@ -118,6 +118,22 @@ def test_executor_stops_at_an_error_and_goes_on_there(tmp_path, photos, executor
     with pytest.raises(RecordError):
         pack(photos, tmp_path / "x", progress=lambda n, _: seen.append(n), **OPTIONS)
     assert seen[0] == max(json.loads(each.read_text())["read"] for each in done)
+
+
+class Twice(ThreadPoolExecutor):
+    """Does everything twice, as a cluster may."""
+
+    def submit(self, function: Any, *arguments: Any, **keywords: Any) -> Future[Any]:
+        super().submit(function, *arguments, **keywords)
+        return super().submit(function, *arguments, **keywords)
+
+
+def test_task_that_runs_twice_changes_nothing(tmp_path, photos):
+    expected = pack(photos, tmp_path / "local/x", on_error="skip", **OPTIONS)
+    with Twice(2) as pool:
+        found = pack(photos, tmp_path / "x/x", on_error="skip", executor=pool, **OPTIONS)
+    assert found == expected
+    assert files_in(tmp_path / "x") == files_in(tmp_path / "local")
 
 
 def test_threads_are_as_many_as_usable_cpus(monkeypatch):

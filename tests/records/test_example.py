@@ -108,6 +108,7 @@ def test_example_skips_unknown_fields(unknown):
         "1a06 0a0101 08ac02",
         "1a06 0a0101 0a0102",
         "1a03 0a0101 1a03 0a0102",
+        "0a03 0a0178 0a03 0a0179",
         *(f"0a03 0a0178 {unknown}" for unknown in UNKNOWN.values()),
     ],
 )

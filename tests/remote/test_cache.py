@@ -196,6 +196,14 @@ def test_least_recently_used_goes_first(tmp_path):
     assert (first.exists(), second.exists()) == (True, False)
 
 
+def test_one_process_evicts_at_a_time(tmp_path):
+    cache = Cache(tmp_path)
+    kept(cache, "a")
+    with locked(cache.folder, wait=False):
+        assert cache.evict(1) == 0
+    assert cache.evict(1) > 0
+
+
 def test_what_cannot_be_cleared_is_an_error(tmp_path):
     cache = Cache(tmp_path)
     kept(cache, "a")

@@ -13,7 +13,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adapters import Cache, Feature, ImageDecoder, RecordError, SafeSequence, open_records
+from adapters import (
+    Cache,
+    ClosedError,
+    Feature,
+    ImageDecoder,
+    RecordError,
+    SafeSequence,
+    open_records,
+)
 from adapters.images import kernel
 from adapters.records import irheader, remotefile
 from adapters.records.files import RecordFiles
@@ -118,6 +126,20 @@ def test_only_what_is_read_is_fetched_and_once(server, tmp_path):
         sizes = [end - begin for _, begin, end in server.counted.ranges]
     assert len(sizes) == 2
     assert sum(sizes) < 6 * 100_000
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_source_is_closed_once_or_twice(compressed, server, tmp_path):
+    content = written(tmp_path, "tfrecord").read_bytes()
+    server.objects["a.tfrecord"] = gzip.compress(content) if compressed else content
+    source = open_records(server.url("a.tfrecord"))
+    part = source.select([1, 0])
+    assert (source[:], part[:]) == (payloads(), payloads()[1::-1])
+    source.close()
+    source.close()
+    part.close()
+    with pytest.raises(ClosedError):
+        source[0]
 
 
 @pytest.mark.parametrize("cached", [False, True])

@@ -84,6 +84,14 @@ def test_one_source_stays_what_it_is():
     assert exact(whole[:]) == exact([sample for fold in folds[1:] for sample in fold])
 
 
+def test_users_code_is_found_in_a_part():
+    """What a data set draws from numpy.random is seeded for it, see ``users_code``."""
+    data = [1, 2, 3]
+    whole = concatenate([data, np.arange(3), data])
+    assert list(whole.users_code) == [data, data]
+    assert list(whole.select([0]).users_code) == [data, data]
+
+
 @pytest.fixture
 def files(tmp_path):
     """The same sort of pictures: in RecordIO, in TFRecord, and as arrays."""

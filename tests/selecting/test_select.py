@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import pickle
 import random
@@ -256,6 +257,10 @@ def test_seed_gives_these_parts_for_ever():
         [0, 1, 2, 12, 13, 14, 15, 16, 17, 18, 19],
         [3, 4, 5, 6, 7, 8, 9, 10, 11],
     ]
+    parts = split(np.arange(100_003), [0.9, 0.1], seed=2**40)
+    found = np.concatenate([part.numbers for part in parts]).astype("<i8")
+    expected = "a8d88025bff7e397afeafc7c505b3d5e6aeaf88c9aa8bd39dab51b704994f89d"
+    assert hashlib.sha256(found.tobytes()).hexdigest() == expected
 
 
 def test_global_generators_stay():

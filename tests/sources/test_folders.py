@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import cv2
 import numpy as np
 import pytest
 
@@ -27,7 +28,7 @@ from adapters.sources import imagefiles
 from adapters.sources.filereader import read_file
 from adapters.sources.files import Files, runs_of
 from tests.batches import exact
-from tests.images.pictures import by_opencv
+from tests.images.pictures import by_opencv, encoded, npy, picture
 from tests.plans import batch_of, plan_of
 from tests.sources.image_folders import folder, jpeg, names_of, put, varied
 from tests.sources.record_files import assert_batches_are_samples
@@ -216,6 +217,25 @@ def test_image_is_rgb_of_its_own_size(tmp_path):
         assert (image.dtype, image.shape) == (np.uint8, (20 + number, 50 - number, 3))
         np.testing.assert_allclose(image, by_opencv(jpeg(number, 20 + number, 50 - number)), atol=2)
         assert (label, type(label)) == (number, int)
+
+
+@pytest.mark.parametrize("kind", ["PNG", "BMP", "TIFF", "NPY"])
+def test_content_tells_the_kind(tmp_path, kind):
+    content = npy(picture(9, 7)) if kind == "NPY" else encoded(picture(9, 7), kind)
+    (put(tmp_path, "a/0.jpg") / "a/1.jpg").write_bytes(content)
+    image = open_images(tmp_path)[1][0]
+    np.testing.assert_array_equal(image, picture(9, 7))
+    image[0] = 0  # It is nobody else's.
+
+
+def test_gif_is_an_image_where_opencv_knows_them(tmp_path):
+    (put(tmp_path, "a/0.jpg") / "a/1.gif").write_bytes(encoded(picture(9, 7), "GIF"))
+    source = open_images(tmp_path)
+    if cv2.imdecode(np.frombuffer(source.read(1), np.uint8), cv2.IMREAD_COLOR) is not None:
+        assert source[1][0].shape == (9, 7, 3)
+        return
+    with pytest.raises(RecordError, match="found a GIF: convert it"):
+        source[1]
 
 
 def test_functions_and_decoders(tmp_path):

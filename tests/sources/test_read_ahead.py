@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 from unittest.mock import Mock
 
@@ -137,6 +139,52 @@ def test_labels_of_several_files(tmp_path):
         assert source.labels_of(numbers).tolist() == labels.tolist()
         half = source.select(numbers).labels_of(np.array([5, 0]))
     assert half.tolist() == [100_000, 59 + 10]
+
+
+def test_closed_file_is_read_ahead_no_more(monkeypatch, tmp_path):
+    (tmp_path / "x").write_bytes(bytes(1 << 20))
+    begun, goes_on, told = threading.Event(), threading.Event(), []
+
+    def tell(descriptor, offset, size, advice):
+        begun.set()
+        goes_on.wait(10)
+        told.append(offset)
+
+    monkeypatch.setattr(os, "posix_fadvise", tell)
+    file = MappedFile(tmp_path / "x")
+    file.will_read(0, 1000)
+    assert begun.wait(10)
+    file.will_read(4096, 1000)
+    file.close()
+    goes_on.set()
+    wait_until(lambda: AHEAD.is_idle)
+    assert told == [0]
+
+
+FORKED = """
+import os, sys, threading
+from adapters.records.ahead import AHEAD
+begun, goes_on = threading.Event(), threading.Event()
+def tell(descriptor, offset, size, advice):
+    begun.set()
+    goes_on.wait(10)
+os.posix_fadvise = tell
+AHEAD.read(sys.argv[1])
+assert begun.wait(10)
+if not (child := os.fork()):  # It hasn't got the thread, which is busy.
+    told = threading.Event()
+    os.posix_fadvise = lambda *_: told.set()
+    AHEAD.read(sys.argv[1])
+    os._exit(0 if told.wait(10) else 1)
+goes_on.set()
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def test_forked_child_reads_ahead(tmp_path):
+    (tmp_path / "x").write_bytes(bytes(1000))
+    command = [sys.executable, "-W", "ignore", "-c", FORKED, tmp_path / "x"]
+    assert subprocess.run(command, timeout=60, check=False).returncode == 0
 
 
 def test_signal_handler_may_close_a_file(tmp_path):

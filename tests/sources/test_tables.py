@@ -175,8 +175,10 @@ def test_csv_columns(photos, columns, expected):
 )
 def test_csv_of_files_without_an_ending(photos, header, columns):
     (photos / "one").write_bytes(jpeg(1))
-    path = csv_file(photos, header + "one,3\none,4\n")
-    assert seen(open_images(path, columns=columns), photos) == [("one", 3), ("one", 4)]
+    for labels in ([3], [3, 4]):
+        path = csv_file(photos, header + "".join(f"one,{label}\n" for label in labels))
+        expected = [("one", label) for label in labels]
+        assert seen(open_images(path, columns=columns), photos) == expected
 
 
 def test_csv_root(photos, tmp_path):
