@@ -11,8 +11,6 @@ LENGTH = 64
 
 
 class Scaled:
-    """Numbers from a file, times a factor that the training loop changes."""
-
     def __init__(self, path: Any) -> None:
         self.path, self.file, self.factor = path, None, 1
 

@@ -45,7 +45,6 @@ OUTPUTS = ("image/encoded", "boxes")
 
 
 def opened(folder: Path, payloads: Iterable[bytes], decode: Any, **options: Any) -> Any:
-    """Records of these payloads."""
     return open_records(written(folder / "a.tfrecord", payloads), decode=decode, **options)
 
 
@@ -235,7 +234,6 @@ def test_image_that_is_followed_is_one(tmp_path):
 
 
 def det_label(rows: NDArray[Any], header: Iterable[float] = ()) -> list[float]:
-    """A detection label of im2rec with these objects."""
     header = list(header)
     return [2 + len(header), rows.shape[1], *header, *rows.ravel().tolist()]
 
@@ -380,7 +378,6 @@ def test_padded_batches_are_the_remedy(detections, outputs, remedy):
 
 
 def one_box(folder: Path) -> str:
-    """An Example with one box, of no area."""
     return written(folder / "a.tfrecord", [detection(npy(gradient(9, 9)), np.zeros((1, 4)))])
 
 
@@ -400,8 +397,6 @@ def test_coordinates_that_would_stay_are_an_error(tmp_path, decoder, name):
 
 
 class VarLenFeature:
-    """TensorFlow's."""
-
     dtype = "float32"
 
 

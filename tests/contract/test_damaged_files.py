@@ -27,14 +27,12 @@ def begins(format: str, records: list[bytes]) -> list[int]:
 
 
 def flip(path: Path, place: int, bits: int = 1) -> None:
-    """Change one byte."""
     content = bytearray(path.read_bytes())
     content[place] ^= bits
     path.write_bytes(content)
 
 
 def cut(path: Path) -> None:
-    """Take the last byte away."""
     path.write_bytes(path.read_bytes()[:-1])
 
 

@@ -24,12 +24,10 @@ from tests.contract.front_ends import ALL_WORKERS, batches_of, loader_of
 
 
 def read(loader: Any) -> list[Any]:
-    """The batches of an epoch, as lists."""
     return [[int(number) for number in batch] for batch in batches_of(loader)]
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
-    """Fail if it isn't so in time."""
     deadline = time.monotonic() + CLOSE_SECONDS
     while not condition():
         assert time.monotonic() < deadline

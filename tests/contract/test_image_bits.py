@@ -297,7 +297,6 @@ def test_16_bits_are_cut_and_resized_as_8(dtype):
 
 
 def packed(folder: Path, content: bytes, format: str = "recordio", **options: Any) -> Path:
-    """A record file of one image."""
     path = folder / f"x{SUFFIXES[format]}"
     pack([(content, 1)], path, format=format, **options)
     return path

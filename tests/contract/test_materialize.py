@@ -47,7 +47,6 @@ DECODERS = [
 
 
 def batches(source: Any, workers: str = "inline", front_end: str = "keras") -> list[Any]:
-    """All batches of two epochs."""
     with loader_of(front_end, source, 5, workers=workers, shuffle=True, seed=3) as loader:
         return list(batches_of(loader, epochs=2))
 
@@ -168,8 +167,6 @@ def test_samples_of_features(tmp_path):
 
 
 class Own:
-    """Samples of all that a sample may have."""
-
     def __init__(self, varies: bool = False) -> None:
         self.varies = varies
 

@@ -36,7 +36,6 @@ def path(tmp_path: Path, format: str) -> Path:
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The user's cache folder, which isn't there yet."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home" / "cache"))
     return tmp_path / "home" / "cache"
 
@@ -89,7 +88,6 @@ OTHERS = {
 
 
 def overwrite(path: Path, content: bytes) -> None:
-    """Change a file, but neither its size nor its time."""
     before = path.stat()
     path.write_bytes(content)
     assert path.stat().st_size == before.st_size
@@ -227,7 +225,6 @@ def test_image_file_of_another_kind(tmp_path, kind):
 
 @pytest.fixture
 def spark(tmp_path):
-    """A folder as Spark writes it: two parts with records, and an empty one."""
     folder = tmp_path / "out"
     folder.mkdir()
     for part, count in enumerate((3, 0, 2)):

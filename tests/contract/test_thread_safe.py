@@ -35,7 +35,6 @@ TWICE = sorted(NUMBERS * 2)
 
 
 def records(folder: Path, decode: Any) -> Any:
-    """Records of one byte, their number."""
     path = write(folder / "numbers.tfrecord", "tfrecord", map(bytes, zip(NUMBERS)))
     return open_records(path, decode=decode)
 
@@ -47,7 +46,6 @@ def number_of(record: bytes) -> Any:
 def arguments_of(
     part: str, watch: Any, folder: Path, thread_safe: bool | None = None
 ) -> dict[str, Any]:
-    """A data set and functions, one of which is watched."""
     if part == "a PyDataset":
         return {"source": declared(py_dataset(watch), thread_safe), "batch_size": None}
     if part in ("__getitem__", "__getitems__"):
@@ -72,7 +70,6 @@ def arguments_of(
 
 
 def py_dataset(watch: Any) -> Any:
-    """A ``PyDataset`` of whole batches."""
     import keras
 
     class Batches(keras.utils.PyDataset):
@@ -87,7 +84,6 @@ def py_dataset(watch: Any) -> Any:
 
 
 def read(front_end: str, workers: str = "8 threads", epochs: int = 2, **arguments: Any) -> Any:
-    """All numbers that a loader gives, sorted."""
     source, size = arguments.pop("source"), arguments.pop("batch_size", BATCH_SIZE)
     with loader_of(front_end, source, size, workers=workers, **arguments) as loader:
         batches = list(batches_of(loader, epochs))
@@ -211,7 +207,6 @@ def test_sampler_that_asks_the_data_set_takes_its_turn(own):
 
 
 def said(log: pytest.LogCaptureFixture) -> list[str]:
-    """The lines about threads that wait."""
     return [line for line in log_lines(log) if "thread_safe" in line]
 
 

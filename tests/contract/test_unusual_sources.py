@@ -232,8 +232,6 @@ def slowly(batch: Any) -> Any:
 
 
 class Sums:
-    """Each sample is the sum of what another loader gives."""
-
     def __init__(self, workers: Any) -> None:
         self.workers = workers
 
@@ -247,8 +245,6 @@ class Sums:
 
 
 class Firsts(Sums):
-    """Each sample is the first batch of another loader, which is closed after it."""
-
     def __getitem__(self, number: int) -> Any:
         with SafeSequence(Waiting(), 4, workers=2) as sequence:
             return next(iter(sequence))[:, 0]

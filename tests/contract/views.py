@@ -21,7 +21,6 @@ def base() -> Any:
 
 
 def on_disk(folder: Path) -> Any:
-    """The same in a file, as a memory map."""
     base().tofile(folder / "base.bin")
     return np.memmap(folder / "base.bin", np.float64, "r", shape=(ROWS, _COLUMNS))
 
@@ -57,8 +56,6 @@ class Rows:
 
 
 class Writing(Rows):
-    """Writes into its rows, as a normalization in place does."""
-
     def __getitem__(self, number: int) -> Any:
         if self.array.flags.writeable:
             self.array[number] += 1
@@ -66,8 +63,6 @@ class Writing(Rows):
 
 
 class Pairs:
-    """Rows, and those one later, as two views of one array."""
-
     def __init__(self, array: Any) -> None:
         self.now, self.later = array[:-1], array[1:]
 
