@@ -30,8 +30,6 @@ class Unreadable(Exception):
 
 
 class FailsAt:
-    """A transform that can't take one sample."""
-
     def __init__(self, number: int) -> None:
         self.number = number
 

@@ -28,7 +28,6 @@ BEGINNINGS = ("on_train_begin", "on_test_begin", "on_predict_begin")
 
 
 def data_of(ours: bool, name: str) -> Any:
-    """Batches, or the same ones read by Keras itself."""
     if not ours:
         return Given(*((x,) if name == "predict" else (x, x) for x in np.split(X, BATCHES)))
     return SafeSequence(X if name == "predict" else (X, X), BATCH_SIZE)
@@ -55,8 +54,6 @@ def model() -> keras.Model:
 
 
 class Told(keras.callbacks.Callback):
-    """Writes down what Keras tells it besides the hooks of batches."""
-
     def __init__(self) -> None:
         super().__init__()
         self.heard: list[Any] = []
@@ -70,8 +67,6 @@ class Told(keras.callbacks.Callback):
 
 
 def told(*hooks: str) -> Told:
-    """A callback with these hooks of batches, as methods."""
-
     def beginning(name: str) -> Any:
         return lambda self, logs=None: self.heard.append((name, dict(self.params or {})))
 

@@ -47,7 +47,6 @@ IN_ORDER = [list(range(start, start + 4)) for start in range(0, 4 * BATCHES, 4)]
 
 
 def compiled_again() -> Recorder:
-    """A model that has been trained, and compiled again since."""
     recorder = built_recorder()
     recorder.compile(optimizer="adam", loss="mae", run_eagerly=True)
     return recorder
@@ -229,7 +228,6 @@ def noisy() -> SafeSequence:
 
 @pytest.fixture(scope="module")
 def weights_by_hand() -> list[np.ndarray]:
-    """What the model learns in two epochs of ``train_on_batch``."""
     model = ordinary_model()
     with noisy() as sequence:
         for features, labels in [*sequence, *sequence]:

@@ -124,7 +124,6 @@ def test_images_are_not_looked_at_for_mistakes(caplog):
 
 
 def timed(loader: Any, model: keras.Model) -> None:
-    """Train as ``diagnose`` does."""
     with loader:
         ModelTrainer(model).whole(loader, SECONDS)
 

@@ -24,8 +24,6 @@ pytestmark = [pytest.mark.one_backend, pytest.mark.usefixtures("light_workers", 
 
 
 class Drawing(keras.utils.PyDataset):
-    """Whole batches of what both generators give."""
-
     def __len__(self) -> int:
         return 6
 
@@ -34,8 +32,6 @@ class Drawing(keras.utils.PyDataset):
 
 
 class DrawingSamples:
-    """Samples of what they give."""
-
     def __len__(self) -> int:
         return 24
 

@@ -31,7 +31,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:Your input ran out of data:UserW
 
 
 def trained_on(source: Any, *batch_size: int, recorder: Any = None, **fit: Any) -> list[Any]:
-    """What ``fit`` gives a model of this source, batch by batch."""
     recorder = recorder or built_recorder()
     with SafeSequence(source, *batch_size, **TWO_THREADS) as sequence:
         recorder.fit(sequence, shuffle=False, verbose=0, **fit)

@@ -44,8 +44,6 @@ pytestmark = [
 
 
 class Looks(keras.callbacks.Callback):
-    """Where a sequence stands, in each hook that is named."""
-
     def __init__(self, sequence: SafeSequence, *hooks: str, then: Any = None) -> None:
         super().__init__()
         self.seen: list[tuple[int, int]] = []

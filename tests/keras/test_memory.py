@@ -75,7 +75,6 @@ class Batches(keras.utils.PyDataset):
 
 
 def check(source: Any, structure: Structure, **options: Any) -> None:
-    """Two passes, whose batches are kept, and batches that are asked for."""
     with SafeSequence(source, ROWS, **options) as sequence:
         passes = [list(sequence), list(sequence), [sequence[number] for number in range(BATCHES)]]
     for number, batches in enumerate(passes):
@@ -148,8 +147,6 @@ def stacked(samples: Any) -> Any:
 
 
 class Samples:
-    """A data set of what a function returns."""
-
     def __init__(self, function: Any) -> None:
         self.function = function
 

@@ -55,7 +55,6 @@ def trained_on(source: Any, workers: Options, epochs: int = 3, **fit: Any) -> Re
 
 
 def epochs_seen(recorder: Recorder) -> list[int]:
-    """What a ``Shuffling`` source took to be the epoch of each batch."""
     return [int(labels[0, 0]) for _, labels in recorder.lists.trained]
 
 
@@ -89,8 +88,6 @@ def test_source_shuffles_itself(workers, batches):
 
 
 class Changing(Numbered):
-    """Has other batches after each epoch."""
-
     def __init__(self, added: int) -> None:
         super().__init__(BATCHES)
         self.added = added
@@ -118,8 +115,6 @@ def test_source_that_becomes_longer(caplog):
 
 
 class Looking(Shuffling):
-    """Looks at a batch of the sequence that wraps it at the end of each epoch."""
-
     wrapping: SafeSequence
     seen: tuple[int, ...] = ()
 
@@ -139,7 +134,6 @@ def test_hook_looks_at_a_batch(workers):
 
 
 def slowly(batch: Any) -> Any:
-    """So slow that it is tried whether two threads are of use."""
     until = time.perf_counter() + 0.003
     while time.perf_counter() < until:
         pass
@@ -220,8 +214,6 @@ def test_safe_sequence_as_source(workers):
 
 
 class Round(keras.utils.PyDataset):
-    """Numbered samples, again and again."""
-
     num_batches = None
 
     def __init__(self, seconds: float = 0) -> None:
@@ -236,8 +228,6 @@ class Round(keras.utils.PyDataset):
 
 
 class HookedRound(Round):
-    """Its labels are the number of epochs that have ended."""
-
     def __init__(self) -> None:
         super().__init__()
         self.ended = 0

@@ -36,19 +36,16 @@ SIZE = 40
 
 
 def noisy(batch: Any, rng: Any) -> Any:
-    """A transform that draws."""
     x, y = batch
     return x + rng.normal(size=x.shape), y
 
 
 def equal(one: Any, other: Any) -> bool:
-    """Whether two batches are the same, to the bit."""
     return all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
 
 
 @pytest.fixture(scope="module")
 def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of class folders, and a record file beside it."""
     here = tmp_path_factory.mktemp("photos")
     folder(here / "photos")
     pack(open_images(here / "photos"), here / "photos.tfrecord", format="tfrecord")
@@ -255,7 +252,6 @@ def zero() -> keras.Model:
 
 
 def watched(labels: Any, watch: Watch) -> None:
-    """Train on a label for each batch."""
     data = np.array(labels, "float32").reshape(-1, 1)
     with SafeSequence((data, data), 1, shuffle=True, seed=2, workers=0) as sequence:
         zero().fit(sequence, epochs=2, callbacks=[watch], verbose=0)
@@ -265,7 +261,6 @@ def watched(labels: Any, watch: Watch) -> None:
 
 
 def identity() -> keras.Model:
-    """Learns nothing; its loss is the mean of its inputs."""
     inputs = keras.Input((1,))
     model = keras.Model(inputs, keras.layers.Dense(1, use_bias=False)(inputs))
     model.set_weights([np.ones((1, 1), "float32")])

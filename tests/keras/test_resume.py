@@ -139,7 +139,6 @@ def test_kill_9(tmp_path):
 
 
 def run(folder: Path | None, epochs: int, steps: int | None, kill_at: int | None = None) -> Any:
-    """The states behind the batches of a training, or of a run of it, and its losses."""
     keras.utils.set_random_seed(0)
     x = np.arange(SAMPLES, dtype="float32").reshape(-1, 1) / SAMPLES
     losses, states = Losses(kill_at), []
@@ -178,7 +177,6 @@ def test_states_and_losses(epochs, steps, kills, tmp_path):
 
 
 def small_fit(folder: Path | None, *extra: Any, epochs: int = 2, **options: Any) -> Any:
-    """A training of a few numbers."""
     keras.utils.set_random_seed(1)
     model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
     model.compile("adam", "mse", run_eagerly=True)
@@ -233,8 +231,6 @@ def test_stop_at_the_end_of_an_epoch(tmp_path):
 
 
 class Counts(keras.callbacks.Callback):
-    """Has a state of its own; draws from the generators of the process."""
-
     def __init__(self) -> None:
         super().__init__()
         self.batches = 0
@@ -258,7 +254,6 @@ def stopping() -> Any:
 
 @pytest.fixture(scope="module")
 def callbacks(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Any, Any]:
-    """Callbacks of a training, and those of one that was killed and continued."""
     folder, expected, found, stops = tmp_path_factory.mktemp("run"), Counts(), Counts(), stopping()
     small_fit(None, expected)
     with pytest.raises(Killed):
@@ -391,8 +386,6 @@ def test_callbacks_of_keras_without_a_warning(tmp_path, caplog):
 
 
 class PythonCount(keras.metrics.Metric):
-    """Counts its calls in Python."""
-
     def __init__(self) -> None:
         super().__init__(name="calls")
         self.count = 0
@@ -408,7 +401,6 @@ class PythonCount(keras.metrics.Metric):
 
 
 def with_metrics(folder: Path | None, losses: Losses, metrics: list[Any]) -> None:
-    """One epoch of eight batches."""
     keras.utils.set_random_seed(3)
     model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2, "sigmoid")])
     model.compile("sgd", "mse", metrics=metrics, run_eagerly=True)

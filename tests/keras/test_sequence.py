@@ -109,7 +109,6 @@ def rows(batches: Any) -> list[float]:
 
 
 def by_number(sequence: Any) -> list[float]:
-    """One epoch, as stock code reads it."""
     found = rows([sequence[index] for index in range(len(sequence))])
     sequence.on_epoch_end()
     return found
@@ -117,7 +116,6 @@ def by_number(sequence: Any) -> list[float]:
 
 @pytest.fixture
 def orders() -> list[list[float]]:
-    """Of the epochs."""
     with shuffled() as sequence:
         return [rows(sequence) for _ in range(5)]
 
@@ -239,8 +237,6 @@ def test_pickle_takes_epoch_of_source():
 
 
 class Data:
-    """Has a sequence, and what its samples are multiplied by."""
-
     def __init__(self, **options: Any) -> None:
         self.factor = 3
         self.sequence = SafeSequence(np.arange(5), 1, transform=self.multiplied, **options)
@@ -291,8 +287,6 @@ def test_owner_is_collected(workers):
 
 
 class Label:
-    """Labels samples with the number of epochs that have ended."""
-
     ended = 0
 
     def __call__(self, sample: Any) -> Any:
@@ -300,8 +294,6 @@ class Label:
 
 
 class Subclass(SafeSequence):
-    """Tells its transform of the end of each epoch."""
-
     def __init__(self, **options: Any) -> None:
         self.calls: list[str] = []
         self.label = Label()

@@ -109,7 +109,6 @@ def test_all_of_the_data_in_each_process(way, second_of_three, caplog):
 
 
 def trained(sequence: SafeSequence) -> list[int]:
-    """The samples that ``fit`` gives this process, sorted."""
     recorder = built_recorder()
     with sequence:
         recorder.fit(sequence, verbose=0)
@@ -369,7 +368,6 @@ def test_state_of_whole_batches():
 
 
 def states_of_fit(sequence: SafeSequence) -> tuple[list[Any], list[int]]:
-    """Behind each batch, and the samples, sorted."""
     states: list[Any] = []
     recorder = built_recorder()
     look = AfterBatch(lambda model, count: states.append(sequence.state_dict()))

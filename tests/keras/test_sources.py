@@ -107,7 +107,6 @@ def test_images_as_packed(tmp_path):
 
 
 def paths_of(folder: Path) -> dict[str, tuple[str, Any]]:
-    """Paths as users give them, and what opens each."""
     varied(folder / "photos", 4, "ab")
     for n in range(3):
         contents = map(npy, raw()[4 * n : 4 * n + 4])
@@ -155,8 +154,6 @@ def test_file_that_is_no_image(tmp_path):
 
 
 class Broken:
-    """Some of its first samples can't be read."""
-
     def __init__(self, broken: int, size: int = 200) -> None:
         self.broken, self.size = broken, size
 

@@ -42,7 +42,6 @@ def of_jax(test: Any) -> Any:
 
 
 def changing(batch: Any) -> Any:
-    """Every 30th batch is wider, some are shorter, and all are nested."""
     number = int(batch[0][0, 0]) // BATCH_SIZE
     features = np.repeat(batch[0], 2 if number % 30 == 1 else 1, axis=1)
     rows = 3 if number % 20 == 19 else 4
@@ -104,7 +103,6 @@ def test_queue_bounds_what_is_ahead(workers, queue):
 
 
 def states_of_fit(sequence: SafeSequence) -> list[int]:
-    """Batches of the epoch behind each batch."""
     states: list[int] = []
     look = AfterBatch(lambda model, count: states.append(sequence.state_dict()["batch"]))
     built_recorder().fit(sequence, callbacks=[look], verbose=0)

@@ -75,7 +75,6 @@ class Losses(keras.callbacks.Callback):
 
 
 def augmented(sample: Any, rng: Any) -> Any:
-    """Noise of the sample's own generator."""
     x, y = sample
     return x + rng.normal(size=x.shape).astype("float32") / 10, y
 
@@ -143,5 +142,4 @@ def train(
 
 
 def weights(model: Any) -> Any:
-    """All of them in one row."""
     return np.concatenate([np.ravel(each) for each in model.get_weights()])
