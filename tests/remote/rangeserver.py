@@ -57,8 +57,6 @@ class Settings:
 
 @dataclass
 class Counted:
-    """What was asked."""
-
     requests: int = 0
     bytes: int = 0
     faults: int = 0
@@ -95,11 +93,9 @@ class RangeServer:
             raise TimeoutError("the range server didn't start within 20 s")
 
     def url(self, name: str = "") -> str:
-        """Of an object."""
         return f"http://127.0.0.1:{self.port}/{name}"
 
     def close(self) -> None:
-        """End every connection, and the thread."""
         if self._thread.is_alive():
             assert self._end is not None
             self._loop.call_soon_threadsafe(self._end.set)

@@ -33,14 +33,12 @@ DECODE = ImageDecoder(16, crop="random_resized", flip=True)
 
 
 def upload(bucket: Any, root: Path, to: str = "/bucket/photos") -> None:
-    """Put all files below a folder into the store."""
     for path in root.rglob("*"):
         if path.is_file():
             bucket.pipe_file(f"{to}/{path.relative_to(root)}", path.read_bytes())
 
 
 def names_of(root: Path) -> list[str]:
-    """The images of a folder, in their order."""
     return [str(Path(each).relative_to(root)) for each in open_images(root).files]
 
 
@@ -52,12 +50,10 @@ def serve_photos(server: Any, root: Path) -> list[str]:
 
 @pytest.fixture
 def listed(server: Any, photos: Path) -> list[str]:
-    """The URLs of the images."""
     return serve_photos(server, photos)
 
 
 def batches(source: Any, **options: Any) -> list[Any]:
-    """All of an epoch."""
     with SafeSequence(source, 5, shuffle=True, seed=3, **options) as sequence:
         return [[np.array(leaf) for leaf in batch] for batch in sequence]
 
