@@ -37,13 +37,11 @@ def folder(root: Path, images: int = 6, classes: Iterable[str] = ("ant", "bee"))
 
 
 def files_in(place: Path) -> dict[str, bytes]:
-    """All files below, hidden ones too."""
     files = (path for path in place.rglob("*") if path.is_file())
     return {str(path.relative_to(place)): path.read_bytes() for path in files}
 
 
 def packed(out: Path, manifest: Manifest) -> list[tuple[Any, int, bytes]]:
-    """Label, id and image of every record, as they are stored."""
     files = RecordFiles([out.with_name(each.name) for each in manifest.files])
     records: list[tuple[Any, int, bytes]] = []
     for number in range(len(files)):
@@ -61,7 +59,6 @@ def packed(out: Path, manifest: Manifest) -> list[tuple[Any, int, bytes]]:
 
 
 def accounted(manifest: Manifest) -> bool:
-    """Whether the sums agree."""
     records = sum(each.records for each in manifest.files)
     return manifest.read == manifest.packed + len(manifest.skipped) and manifest.packed == records
 

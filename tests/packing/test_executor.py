@@ -48,7 +48,6 @@ def executor(request: pytest.FixtureRequest) -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Images, one of which is none."""
     root = folder(tmp_path_factory.mktemp("in"), IMAGES)
     (root / "bee/017.jpg").write_bytes(b"no image")
     return root

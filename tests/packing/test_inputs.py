@@ -23,7 +23,6 @@ def packed_of(source: Any, out: Path, format: str = "recordio", **options: Any) 
 
 
 def records_of(source: Any, out: Path, **options: Any) -> list[tuple[Any, int, bytes]]:
-    """Label, id and image of each."""
     return packed(out, packed_of(source, out, **options))
 
 
@@ -117,7 +116,6 @@ def test_every_input_is_packed_or_skipped(tmp_path, format):
 
 
 def listed(root: Path, text: str) -> Path:
-    """A list beside two images, ``a.jpg`` and ``sub/b.jpg``."""
     (root / "sub").mkdir(parents=True)
     (root / "a.jpg").write_bytes(jpeg(1))
     (root / "sub/b.jpg").write_bytes(jpeg(2))

@@ -99,7 +99,6 @@ def run(script: str, *arguments: Any) -> subprocess.CompletedProcess[str]:
 
 
 def first_done(source: Any, out: Path, format: str, **options: Any) -> int:
-    """Pack to the end: how many inputs were done already."""
     seen: list[int] = []
     progress = lambda done, total: seen.append(done)  # noqa: E731
     pack(source, out, format=format, progress=progress, **{**OPTIONS, **options})
@@ -115,8 +114,6 @@ class Stop(Exception):
 
 
 def interrupted(source: Any, out: Path, at: int, format: str = "recordio", **options: Any) -> None:
-    """Pack, up to so many inputs."""
-
     def progress(done: int, total: int) -> None:
         if done == at:
             raise Stop

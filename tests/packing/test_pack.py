@@ -40,7 +40,6 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def written(source: Any, out: Path, **options: Any) -> dict[str, bytes]:
-    """All that is in the folder of ``out`` after packing."""
     pack(source, out, **{"format": "recordio", "on_error": "skip", **options})
     return files_in(out.parent)
 
@@ -371,7 +370,6 @@ def test_seed_shuffles_any_order(tmp_path):
 
 
 def listed(place: Path, numbers: list[int]) -> Path:
-    """A list, and its images: sorted by class, so that they are shuffled."""
     place.mkdir()
     lines = []
     for at, number in enumerate(numbers):

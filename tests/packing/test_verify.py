@@ -17,7 +17,6 @@ IMAGES = 4
 
 
 def made(place: Path, format: str, **options: object) -> Path:
-    """A file of images."""
     path = place / f"x{SUFFIXES[format]}"
     pack([(jpeg(number), number) for number in range(IMAGES)], path, format=format, **options)
     return path
