@@ -29,7 +29,6 @@ formats = pytest.mark.parametrize("format", FORMATS)
 def with_index(
     folder: Path, format: str, text: str, newer: bool = True, records: list[bytes] = RECORDS
 ) -> Path:
-    """A file of these records with that index."""
     path = written(folder, format, records)
     index_paths(path)[0].write_text(text)
     rewritten(path, path.read_bytes(), newer)
@@ -37,7 +36,6 @@ def with_index(
 
 
 def index_text(format: str, records: list[bytes]) -> str:
-    """What MXNet or DALI would write."""
     sizes = [len(encoded(format, [record])) for record in records]
     offsets = accumulate(sizes[:-1], initial=0)
     if format == "recordio":
@@ -50,7 +48,6 @@ def index_lines(format: str, records: list[bytes] = RECORDS) -> list[str]:
 
 
 def right_or_damaged(path: Path) -> list[bytes] | int | None:
-    """The records, or the number of the one that is an error."""
     try:
         return read(path)
     except RecordError as error:
