@@ -12,29 +12,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from adapters import (
-    Feature,
-    ImageDecoder,
-    RecordError,
-    SafeSequence,
-    open_images,
-    open_records,
-    pack,
-)
-from tests.contract.image_files import (
-    COLOURS,
-    IDS,
-    NEAREST,
-    RGB16,
-    RGBA16,
-    SIXTEEN,
-    TRANSPARENT,
-    bands,
-    by_opencv,
-    encoded,
-    palette,
-    tiff,
-)
+import adapters
+from adapters import Feature, ImageDecoder, RecordError, SafeSequence, open_records, pack
+from tests.contract import image_files
+from tests.contract.image_files import COLOURS, RGB16, SIXTEEN, TRANSPARENT, bands, encoded, tiff
 from tests.contract.record_files import SUFFIXES
 from tests.images.pictures import npy
 from tests.sources.example_files import encoded as example
@@ -49,8 +30,8 @@ RNG = np.random.default_rng(8)
 PLANES = np.moveaxis(RGB16, 2, 0)
 KEPT = {
     "16-bit grey PNG": (encoded(SIXTEEN), SIXTEEN),
-    "16-bit RGB PNG": (by_opencv(RGB16), RGB16),
-    "16-bit RGBA PNG": (by_opencv(RGBA16), RGBA16),
+    "16-bit RGB PNG": (image_files.by_opencv(RGB16), RGB16),
+    "16-bit RGBA PNG": (image_files.by_opencv(image_files.RGBA16), image_files.RGBA16),
     "16-bit RGB TIFF": (tiff(RGB16, photometric="rgb"), RGB16),
     "16-bit NPY": (npy(SIXTEEN), SIXTEEN),
     "16-bit JPEG 2000": (encoded(SIXTEEN, "JPEG2000"), SIXTEEN),
@@ -119,7 +100,7 @@ SHADES = cv2.cvtColor(COLOURS, cv2.COLOR_RGB2GRAY)
     [
         (encoded(COLOURS[:, :, 0]), 3, COLOURS[:, :, :1].repeat(3, 2)),
         (encoded(OPAQUE), 3, COLOURS),
-        (encoded(palette()), 3, np.array(palette().convert("RGB"))),
+        (encoded(image_files.palette()), 3, np.array(image_files.palette().convert("RGB"))),
         (npy(COLOURS[:, :, 0] > 99), 3, (COLOURS[:, :, :1] > 99).repeat(3, 2)),
         (encoded(COLOURS), 4, OPAQUE),
         (encoded(COLOURS), 1, SHADES[..., None]),
@@ -143,14 +124,14 @@ LOST = {
     "16-bit NPY": (npy(RGB16), 'dtype="uint16"'),
     "16-bit JPEG 2000": (encoded(SIXTEEN, "JPEG2000"), 'dtype="uint16"'),
     "float TIFF": (tiff(COLOURS.astype("f4"), photometric="rgb"), 'dtype="float32"'),
-    "HDR": (by_opencv(COLOURS.astype("f4"), ".hdr"), 'dtype="float32"'),
+    "HDR": (image_files.by_opencv(COLOURS.astype("f4"), ".hdr"), 'dtype="float32"'),
     "RGBA PNG": (encoded(TRANSPARENT), "channels=4 or None keeps it.*channels=3 drops"),
     "RGBA WebP": (encoded(TRANSPARENT, "WEBP", lossless=True, exact=True), "channels=4"),
     "RGBA NPY": (npy(TRANSPARENT), "channels=4"),
     "grey and alpha": (encoded(TRANSPARENT[:, :, 2:]), "channels=2"),
     "transparent colour": (encoded(COLOURS, transparency=tuple(COLOURS[3, 4].tolist())), "=4"),
-    "transparent grey": (encoded(IDS, transparency=7), "channels=2"),
-    "transparent index": (encoded(palette(), transparency=7), "channels=4"),
+    "transparent grey": (encoded(image_files.IDS, transparency=7), "channels=2"),
+    "transparent index": (encoded(image_files.palette(), transparency=7), "channels=4"),
     "13 bands": (bands(13, "uint8")[0], "channels=13 or None"),
     "2 bands": (bands(2, "uint8")[0], "channels=2"),
     "pages": (encoded(FRAMES[0], "TIFF", **MOVING), "function"),
@@ -174,7 +155,7 @@ def test_lost_unasked_is_an_error_with_the_remedy(name, way, tmp_path):
         path = file_of(tmp_path, [example({"image": [content], "label": [1]})])
         source = open_records(path, decode={"image": ImageDecoder(16), "label": Feature("int64")})
     else:
-        source = open_images([path], decode=decode)
+        source = adapters.open_images([path], decode=decode)
     with pytest.raises(RecordError, match=remedy) as raised:
         SafeSequence(source, 1, workers=0)[0] if way == "a batch" else source[0]
     assert str(path) in str(raised.value)
@@ -216,7 +197,9 @@ def test_nearest_is_opencvs_and_pillows_on_500_crops():
         rng = np.random.default_rng(seed)
         height, width, *goals = (int(side) for side in rng.integers(2, 70, 4))
         ids = rng.integers(0, 256, (height, width), np.uint8)
-        decoder = ImageDecoder(tuple(goals), crop="random_resized", flip=True, **NEAREST)
+        decoder = ImageDecoder(
+            tuple(goals), crop="random_resized", flip=True, **image_files.NEAREST
+        )
         crop = decoder.crop_of(*ids.shape, np.random.default_rng(seed))
         found = decoder.decode(encoded(ids), np.random.default_rng(seed))[:, :, 0]
         found = found[:, ::-1] if crop.flip else found
@@ -237,10 +220,10 @@ def test_nearest_is_opencvs_and_pillows_on_500_crops():
     [("PNG", None), ("TIFF", "center"), ("NPY", "random"), ("PNG", "random"), ("TIFF", None)],
 )
 def test_mask_has_no_other_ids(kind, crop):
-    content = npy(IDS) if kind == "NPY" else encoded(IDS, kind)
+    content = npy(image_files.IDS) if kind == "NPY" else encoded(image_files.IDS, kind)
     resize = {"resize_short": 26} if crop in ("center", "random") else {}
     for size in (7, (19, 33), 90):
-        decoder = ImageDecoder(size, crop=crop, flip=True, **resize, **NEAREST)
+        decoder = ImageDecoder(size, crop=crop, flip=True, **resize, **image_files.NEAREST)
         found = decoder.decode(content, np.random.default_rng(3))
         assert set(np.unique(found)) <= {0, 1, 7, 255}
 
@@ -248,18 +231,19 @@ def test_mask_has_no_other_ids(kind, crop):
 @pytest.mark.parametrize("channels", [1, None])
 @pytest.mark.parametrize("kind", ["PNG", "BMP", "TIFF", "GIF"])
 def test_mask_by_a_palette(kind, channels):
-    content = encoded(palette(), kind)
+    content = encoded(image_files.palette(), kind)
     decoder = ImageDecoder(channels=channels, interpolation="nearest")
     stored = np.array(Image.open(io.BytesIO(content)))
     np.testing.assert_array_equal(decoder.decode(content)[:, :, 0], stored)
-    assert kind == "GIF" or (stored == IDS).all()  # As a GIF, Pillow renumbers its colours.
+    # As a GIF, Pillow renumbers its colours.
+    assert kind == "GIF" or (stored == image_files.IDS).all()
 
 
 @pytest.mark.parametrize("bits", [1, 2, 4])
 def test_mask_by_a_small_palette(bits):
     ids = RNG.integers(0, 1 << bits, (30, 41), np.uint8)
-    content = encoded(palette(ids), bits=bits)
-    np.testing.assert_array_equal(ImageDecoder(**NEAREST).decode(content)[:, :, 0], ids)
+    content = encoded(image_files.palette(ids), bits=bits)
+    np.testing.assert_array_equal(ImageDecoder(**image_files.NEAREST).decode(content)[:, :, 0], ids)
 
 
 def test_nearest_of_a_jpeg():
@@ -304,8 +288,8 @@ def packed(folder: Path, content: bytes, format: str = "recordio", **options: An
 
 STORED = {
     "16-bit grey": (encoded(SIXTEEN), SIXTEEN[..., None]),
-    "16-bit RGB": (by_opencv(RGB16), RGB16),
-    "16-bit RGBA": (by_opencv(RGBA16), RGBA16),
+    "16-bit RGB": (image_files.by_opencv(RGB16), RGB16),
+    "16-bit RGBA": (image_files.by_opencv(image_files.RGBA16), image_files.RGBA16),
     "RGBA": (encoded(TRANSPARENT), TRANSPARENT),
     "grey": (encoded(COLOURS[:, :, 0]), COLOURS[:, :, :1]),
     "13 bands": bands(13),

@@ -15,15 +15,12 @@ import cv2
 import numpy as np
 import pytest
 
+import adapters
 from adapters import (
-    Boxes,
-    Cache,
     Feature,
     ImageDecoder,
-    RecordError,
     concatenate,
     materialize,
-    mix,
     open_images,
     open_records,
     split,
@@ -258,7 +255,7 @@ def test_source_that_draws_is_refused(tmp_path):
     drawn = open_images(varied(tmp_path / "in"), decode=DECODERS[3])
     with pytest.raises(ValueError, match="materialize its parts"):
         materialize(concatenate([drawn, drawn]), tmp_path / "b")
-    boxes = open_records(path, decode={"image/encoded": DECODERS[3], "boxes": Boxes()})
+    boxes = open_records(path, decode={"image/encoded": DECODERS[3], "boxes": adapters.Boxes()})
     with pytest.raises(ValueError, match="no Boxes or Points"):
         materialize(boxes, tmp_path / "c")
 
@@ -274,13 +271,13 @@ def test_samples_that_cannot_be_stored(tmp_path):
         materialize([(1, 2), (1, 2, 3)], tmp_path / "c")
     assert not list((tmp_path / "c").glob("*"))
     with pytest.raises(ValueError, match=r"materialize\(source, folder\)"):
-        Cache(tmp_path, decoded=True)
+        adapters.Cache(tmp_path, decoded=True)
 
 
 def test_damaged_image_is_told(tmp_path):
     path = jpeg_file(tmp_path, "recordio")
     damage(path, 900)
-    with pytest.raises(RecordError):
+    with pytest.raises(adapters.RecordError):
         materialize(open_records(path, decode=DECODERS[0]), tmp_path / "decoded")
 
 
@@ -385,7 +382,7 @@ def test_source_with_an_order_or_whole_batches_is_refused(tmp_path):
     import keras
 
     with pytest.raises(ValueError, match="no order of its own"):
-        materialize(mix([np.zeros(9), np.ones(9)], [9, 1]), tmp_path / "a")
+        materialize(adapters.mix([np.zeros(9), np.ones(9)], [9, 1]), tmp_path / "a")
     with pytest.raises(TypeError, match="whole batches"):
         materialize(keras.utils.PyDataset(), tmp_path / "b")
 

@@ -12,20 +12,9 @@ import numpy as np
 import pytest
 
 from adapters import ImageDecoder, SafeSequence, open_images, open_records
+from tests.contract import occupancy
 from tests.contract.front_ends import NEEDS_MXNET, batches_of, loader_of, log_lines
-from tests.contract.occupancy import (
-    LENGTH,
-    DataSet,
-    Function,
-    Meeting,
-    Occupancy,
-    Sampler,
-    Several,
-    Unwatched,
-    Waiting,
-    Where,
-    declared,
-)
+from tests.contract.occupancy import LENGTH, DataSet, Function, Meeting, Occupancy, Where, declared
 from tests.sources.image_folders import varied
 from tests.sources.record_files import write
 
@@ -49,15 +38,15 @@ def arguments_of(
     if part == "a PyDataset":
         return {"source": declared(py_dataset(watch), thread_safe), "batch_size": None}
     if part in ("__getitem__", "__getitems__"):
-        kind = DataSet if part == "__getitem__" else Several
+        kind = DataSet if part == "__getitem__" else occupancy.Several
         return {"source": declared(kind(watch), thread_safe)}
     if part == "sampler":
-        return {"source": np.arange(LENGTH), "sampler": Sampler(watch)}
+        return {"source": np.arange(LENGTH), "sampler": occupancy.Sampler(watch)}
     if part == "decode":
         return {"source": records(folder, declared(Function(watch, number_of), thread_safe))}
     if part == "collate":
         collate = declared(Function(watch, np.array), thread_safe)
-        return {"source": declared(DataSet(Unwatched())), "collate": collate}
+        return {"source": declared(DataSet(occupancy.Unwatched())), "collate": collate}
     function: Any = Function(watch)
     if part == "a function":
         part, call = "transform", function
@@ -218,8 +207,8 @@ def test_log_explains_threads_that_wait_once(log):
 
 def test_log_says_nothing_of_declared_code(log):
     read("keras", source=NUMBERS)
-    read("keras", source=declared(DataSet(Unwatched())))
-    read("keras", source=DataSet(Unwatched()), thread_safe=True)
+    read("keras", source=declared(DataSet(occupancy.Unwatched())))
+    read("keras", source=DataSet(occupancy.Unwatched()), thread_safe=True)
     assert said(log) == []
 
 
@@ -340,7 +329,7 @@ def test_unpicklable_code_runs_inline(kind, thread_safe, front_end, log, tmp_pat
 def test_undeclared_code_that_waits_takes_processes():
     """More than there are CPUs, under ``workers="auto"``."""
     processes, deadline = {os.getpid()}, time.monotonic() + 60
-    with SafeSequence(Waiting(), BATCH_SIZE, workers="auto") as sequence:
+    with SafeSequence(occupancy.Waiting(), BATCH_SIZE, workers="auto") as sequence:
         while len(processes) < 2 + len(os.sched_getaffinity(0)) and time.monotonic() < deadline:
             for batch in sequence:
                 processes |= {*batch[:, 1].tolist()}

@@ -9,14 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adapters import (
-    Feature,
-    SafeSequence,
-    open_images,
-    open_records,
-    pad,
-    split,
-)
+from adapters import Feature, SafeSequence, open_images, open_records, pad, split
 from tests.contract.front_ends import NEEDS_MXNET, batches_of, loader_of
 from tests.contract.occupancy import Waiting, Where
 from tests.contract.scaled import LENGTH, Scaled
