@@ -14,13 +14,7 @@ import pytest
 from adapters import SafeSequence, pad, ragged
 from adapters.keras import internals
 from tests.keras.py_datasets import Given
-from tests.keras.recording import (
-    BACKEND,
-    PROCESSES,
-    TWO_THREADS,
-    Recorder,
-    built_recorder,
-)
+from tests.keras.recording import BACKEND, PROCESSES, TWO_THREADS, Recorder, built_recorder
 from tests.keras.samples import numbered
 
 SAMPLES = 12

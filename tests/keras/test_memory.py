@@ -20,17 +20,8 @@ from adapters import SafeSequence, pad
 from adapters.structure import flatten, map_leaves
 from adapters.transforms import RandomErasing
 from tests.fuzzing import examples
-from tests.keras.recording import (
-    AUTO,
-    BACKEND,
-    FOUR_THREADS,
-    INLINE,
-    PROCESSES,
-    TWO_THREADS,
-    Recorder,
-    echo,
-    to_host,
-)
+from tests.keras import recording
+from tests.keras.recording import AUTO, BACKEND, FOUR_THREADS, INLINE, PROCESSES, echo, to_host
 from tests.keras.samples import BATCH_SIZE
 from tests.memory import FRAMEWORKS, WAYS, Giver, Kind
 
@@ -225,7 +216,7 @@ def test_batch_transform_writes_into_no_kept_batch():
 
 KEPT = 60
 WORKERS = [
-    pytest.param({**TWO_THREADS, "max_queue_size": 3}, id="threads"),
+    pytest.param({**recording.TWO_THREADS, "max_queue_size": 3}, id="threads"),
     pytest.param({**PROCESSES, "max_queue_size": 3}, id="processes"),
 ]
 
@@ -253,7 +244,7 @@ def test_kept_batches(workers):
 @pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize("workers", WORKERS)
 def test_batches_kept_by_the_steps_of_fit(workers):
-    recorder = Recorder(on_host=False)
+    recorder = recording.Recorder(on_host=False)
     with SafeSequence((wide(), wide()), BATCH_SIZE, **workers) as sequence:
         recorder.fit(sequence, epochs=2, shuffle=False, verbose=0)
     kept = np.concatenate([to_host(batch)[0] for batch in recorder.lists.trained])

@@ -12,15 +12,8 @@ import keras
 import numpy as np
 import pytest
 
-from adapters import (
-    Feature,
-    ImageDecoder,
-    RecordWriter,
-    SafeSequence,
-    concatenate,
-    open_images,
-    open_records,
-)
+import adapters
+from adapters import Feature, ImageDecoder, RecordWriter, SafeSequence, open_images, open_records
 from adapters.cli import main
 from adapters.images import decode
 from adapters.keras import Watch
@@ -79,7 +72,7 @@ def test_replay_origins_and_crops(photos):
     decoder = ImageDecoder(32, crop="random_resized", flip=True)
     files = open_images(photos / "photos", decode=decoder)
     records = open_records(photos / "photos.tfrecord", decode=decoder)
-    both = concatenate([files, records.select([2, 1])])
+    both = adapters.concatenate([files, records.select([2, 1])])
     with SafeSequence(both, len(files), seed=3, workers=0) as sequence:
         first, second = sequence.replay(1, 0), sequence.replay(1, 1)
     assert [origin.file for origin in first.origins] == list(files.files)

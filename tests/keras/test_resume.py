@@ -23,17 +23,10 @@ import pytest
 
 from adapters import SafeSequence
 from adapters.keras import Resume, trainingstate
+from tests.keras import recording
 from tests.keras.conftest import full_on_tensorflow
 from tests.keras.programs import Program
-from tests.keras.recording import (
-    BACKEND,
-    NEEDS_RESUME,
-    AfterBatch,
-    after,
-    linear,
-    sequence_of,
-    stop,
-)
+from tests.keras.recording import BACKEND, NEEDS_RESUME, AfterBatch, after, linear, sequence_of
 from tests.keras.trainings import BATCHES, EPOCHS, Killed, Losses, train, weights
 
 pytestmark = NEEDS_RESUME
@@ -206,7 +199,7 @@ def test_ended_training_can_be_longer(tmp_path):
 
 def test_stop_within_an_epoch(tmp_path):
     """As a machine is taken away with a warning: also long before it is time to save."""
-    small_fit(tmp_path, after(2, stop), every=1000)
+    small_fit(tmp_path, after(2, recording.stop), every=1000)
     losses = Losses()
     model = small_fit(tmp_path, losses)
     assert [*losses.seen][:2] == ["0/002", "0/003"]

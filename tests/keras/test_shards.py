@@ -20,16 +20,9 @@ from keras.src.trainers import data_adapters
 from adapters import Blocks, SafeSequence
 from adapters.keras import internals
 from adapters.ranks import sharding
+from tests.keras import recording
 from tests.keras.py_datasets import Numbered
-from tests.keras.recording import (
-    BACKEND,
-    KINDS_OF_WORKERS,
-    TWO_THREADS,
-    AfterBatch,
-    built_recorder,
-    samples_of,
-    sequence_of,
-)
+from tests.keras.recording import BACKEND, TWO_THREADS, built_recorder, samples_of, sequence_of
 
 BATCHES, SIZE = 6, 101
 X = np.arange(SIZE)
@@ -301,7 +294,7 @@ def noisy(batch: Any, rng: np.random.Generator) -> Any:
 
 @pytest.mark.one_keras
 @pytest.mark.usefixtures("sent_by_value")
-@pytest.mark.parametrize("options", KINDS_OF_WORKERS)
+@pytest.mark.parametrize("options", recording.KINDS_OF_WORKERS)
 def test_state_goes_on_bit_by_bit(options):
     state = {"epoch": 1, "samples": 16}
     with opened((1, 2), batch_transform=noisy) as sequence:
@@ -370,7 +363,7 @@ def test_state_of_whole_batches():
 def states_of_fit(sequence: SafeSequence) -> tuple[list[Any], list[int]]:
     states: list[Any] = []
     recorder = built_recorder()
-    look = AfterBatch(lambda model, count: states.append(sequence.state_dict()))
+    look = recording.AfterBatch(lambda model, count: states.append(sequence.state_dict()))
     recorder.fit(sequence, verbose=0, callbacks=[look])
     return states, samples_of(recorder.trained)
 
