@@ -12,16 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adapters import (
-    Cache,
-    ImageDecoder,
-    RecordError,
-    SafeSequence,
-    materialize,
-    open_images,
-    open_records,
-    pack,
-)
+import adapters
+from adapters import Cache, ImageDecoder, RecordError, materialize, open_images, open_records, pack
 from adapters.remote import client_of
 from adapters.sources import files, objectreader
 from tests.contract.front_ends import NEEDS_MXNET, batches_of, loader_of
@@ -54,7 +46,7 @@ def listed(server: Any, photos: Path) -> list[str]:
 
 
 def batches(source: Any, **options: Any) -> list[Any]:
-    with SafeSequence(source, 5, shuffle=True, seed=3, **options) as sequence:
+    with adapters.SafeSequence(source, 5, shuffle=True, seed=3, **options) as sequence:
         return [[np.array(leaf) for leaf in batch] for batch in sequence]
 
 
