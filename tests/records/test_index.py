@@ -11,16 +11,8 @@ import pytest
 
 from adapters.errors import RecordError
 from adapters.records import RecordFiles, index_paths, recordio, tfrecord
-from tests.records.materials import (
-    FORMATS,
-    MAGIC,
-    encoded,
-    forbid_scan,
-    index_written,
-    read,
-    rewritten,
-    written,
-)
+from tests.records import materials
+from tests.records.materials import FORMATS, MAGIC, encoded, forbid_scan, read, rewritten, written
 
 RECORDS = [bytes([65 + number]) * (5 * number) for number in range(6)]
 formats = pytest.mark.parametrize("format", FORMATS)
@@ -56,7 +48,7 @@ def right_or_damaged(path: Path) -> list[bytes] | int | None:
 
 @formats
 def test_index_is_written_as_the_ecosystem_has_it(format, tmp_path):
-    path = index_written(written(tmp_path, format, RECORDS))
+    path = materials.index_written(written(tmp_path, format, RECORDS))
     assert path == tmp_path / "a.idx"
     assert path.read_text() == index_text(format, RECORDS)
 
@@ -70,7 +62,7 @@ def test_index_that_fits_is_used(format, tmp_path, monkeypatch):
 
 def test_index_of_mxnet(tmp_path, mx_recordio, monkeypatch):
     path = written(tmp_path, "recordio", RECORDS, "ours")
-    reader = mx_recordio.MXIndexedRecordIO(str(index_written(path)), str(path), "r")
+    reader = mx_recordio.MXIndexedRecordIO(str(materials.index_written(path)), str(path), "r")
     assert [reader.read_idx(number) for number in reader.keys] == RECORDS
     reader.close()
     path = tmp_path / "a.rec"
