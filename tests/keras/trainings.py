@@ -32,9 +32,7 @@ class Losses(keras.callbacks.Callback):
         path: Write a line for each batch there, and use a real signal.
     """
 
-    def __init__(
-        self, kill_at: int | None = None, within: str = "train", path: Path | None = None
-    ) -> None:
+    def __init__(self, kill_at=None, within="train", path=None):
         super().__init__()
         self.kill_at, self.within, self.path = kill_at, within, path
         self.seen: dict[str, dict[str, float]] = {}
