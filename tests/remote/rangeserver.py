@@ -74,9 +74,7 @@ class RangeServer:
         settings: As ``Settings`` has them.
     """
 
-    def __init__(
-        self, objects: dict[str, Any] | None = None, seed: int = 0, **settings: Any
-    ) -> None:
+    def __init__(self, objects=None, seed=0, **settings):
         self.objects: dict[str, Any] = dict(objects or {})
         self.settings = Settings(**settings)
         self.counted = Counted()

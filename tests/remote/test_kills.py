@@ -39,9 +39,7 @@ while True:
 """
 
 
-def kill_while_filling(
-    what: str, urls: list[str], cache: Cache, expected: list[bytes], times: int
-) -> None:
+def kill_while_filling(what, urls, cache, expected, times):
     """Kill processes that fill a cache, at moments that a seed draws; read what they left."""
     rng = np.random.default_rng(0)
     for turn in range(times):
