@@ -16,15 +16,7 @@ import numpy as np
 import pytest
 
 import adapters
-from adapters import (
-    Feature,
-    ImageDecoder,
-    concatenate,
-    materialize,
-    open_images,
-    open_records,
-    split,
-)
+from adapters import ImageDecoder, concatenate, materialize, open_images, open_records, split
 from tests.contract.front_ends import batches_of, loader_of
 from tests.contract.occupancy import LENGTH, DataSet, Occupancy
 from tests.sources.every_kind import all_samples
@@ -144,11 +136,11 @@ def test_samples_of_features(tmp_path):
     path = file_of(tmp_path, [encoded(features(number)) for number in range(11)])
     decode = {
         "image": ImageDecoder(16, crop="random", resize_short=18, flip=True),
-        "label": Feature("int64"),
-        "words": Feature("float32", (None, 4), default=-1),
-        "raw": Feature("uint8", (2, 3), stored="raw"),
-        "missing": Feature("float32", (2,), default=(1, 2)),
-        "tags": Feature(bytes, (None,), default=b"-"),
+        "label": adapters.Feature("int64"),
+        "words": adapters.Feature("float32", (None, 4), default=-1),
+        "raw": adapters.Feature("uint8", (2, 3), stored="raw"),
+        "missing": adapters.Feature("float32", (2,), default=(1, 2)),
+        "tags": adapters.Feature(bytes, (None,), default=b"-"),
     }
     source = open_records(path, decode=decode)
     same(batches(materialize(source, tmp_path / "decoded")), batches(source))
@@ -156,7 +148,7 @@ def test_samples_of_features(tmp_path):
     decoded = materialize(pairs, tmp_path / "pairs")
     same(batches(decoded), batches(pairs))
     np.testing.assert_array_equal(decoded.labels_of(np.arange(11)), np.arange(11))
-    texts = {"name": Feature(str), "tags": Feature(str, (None,), default="")}
+    texts = {"name": adapters.Feature(str), "tags": adapters.Feature(str, (None,), default="")}
     source = open_records(path, decode=texts)
     decoded = materialize(source, tmp_path / "texts")
     same_samples(decoded, source)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from adapters import Feature, SafeSequence, open_images, open_records, pad, spli
 from tests.contract.front_ends import NEEDS_MXNET, batches_of, loader_of
 from tests.contract.occupancy import Waiting, Where
 from tests.contract.scaled import LENGTH, Scaled
+from tests.keras.samples import slowly
 from tests.sources.example_files import encoded, file_of
 from tests.sources.image_folders import put
 from tests.sources.record_files import write
@@ -214,14 +214,6 @@ def test_lengths_that_vary_in_gluon(tmp_path):
 
 
 # --- loaders within loaders ---
-
-
-def slowly(batch: Any) -> Any:
-    """Take long enough that ``"auto"`` tries two threads."""
-    end = time.perf_counter() + 0.002
-    while time.perf_counter() < end:
-        pass
-    return batch
 
 
 class Sums:

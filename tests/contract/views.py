@@ -39,12 +39,6 @@ VIEWS: dict[str, Callable[[Path], Any]] = {
 
 
 class Rows:
-    """Samples of an array that the data set holds.
-
-    Args:
-        array: Which.
-    """
-
     def __init__(self, array: Any) -> None:
         self.array = array
 

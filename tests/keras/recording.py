@@ -35,12 +35,7 @@ KINDS_OF_WORKERS = ALL_WORKERS[:3]
 
 
 class Recorder(keras.Model):
-    """Trains nothing; keeps the batches that reach its steps, in ``trained`` and ``tested``.
-
-    Args:
-        on_host: Keep copies, not the tensors themselves.
-        steps_per_execution: As in ``compile``.
-    """
+    """Trains nothing; keeps the batches that reach its steps: copies of them if ``on_host``."""
 
     def __init__(self, *, on_host: bool = True, steps_per_execution: int = 1) -> None:
         super().__init__()
@@ -196,6 +191,9 @@ BATCHES_AHEAD = 3 if BACKEND == "tensorflow" else int(_AHEAD_ON_JAX)
 LOSES_A_LAST_PART = pytest.mark.xfail(
     VERSION < (3, 7) and BACKEND == "tensorflow",
     reason="Keras 3.6 drops the metrics and updates of a last execution with fewer steps",
+)
+SEVERAL_STEPS = pytest.mark.skipif(
+    BACKEND == "torch", reason="Keras runs one step at a time on PyTorch"
 )
 NEEDS_RESUME = pytest.mark.skipif(
     bool(internals.missing_to_continue()), reason="Resume is refused with this Keras"

@@ -6,6 +6,7 @@ Imports no framework: what is defined here travels to worker processes by name.
 from __future__ import annotations
 
 import sys
+import time
 from typing import Any
 
 import numpy as np
@@ -43,3 +44,11 @@ def frameworks(sample: Any) -> Any:
     """How many frameworks the process has imported that computes the sample."""
     names = ("keras", "tensorflow", "jax", "torch")
     return np.float32([sum(name in sys.modules for name in names)])
+
+
+def slowly(batch: Any) -> Any:
+    """So slow that ``"auto"`` tries whether two threads are of use."""
+    until = time.perf_counter() + 0.003
+    while time.perf_counter() < until:
+        pass
+    return batch

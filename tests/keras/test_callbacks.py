@@ -17,7 +17,7 @@ from adapters.keras import WaitReport, waits
 from adapters.keras.internals import sync_state
 from tests.engine.executors import wait_until
 from tests.keras.py_datasets import Endless, Given
-from tests.keras.recording import BACKEND, AfterBatch, linear, sequence_of
+from tests.keras.recording import BACKEND, SEVERAL_STEPS, AfterBatch, linear, sequence_of
 from tests.keras.samples import numbered
 
 # Keras 3.6 warns on TensorFlow when the last execution of an epoch has fewer steps.
@@ -202,7 +202,7 @@ def test_waits_of_an_endless_source(model):
 
 
 @pytest.mark.one_keras
-@pytest.mark.skipif(BACKEND == "torch", reason="Keras runs one step at a time on PyTorch")
+@SEVERAL_STEPS
 def test_waits_of_several_steps_in_an_execution(monkeypatch):
     monkeypatch.setattr(waits, "_LOOKED_UP", 3)  # They are looked up in the midst of the epoch.
     sequence = sequence_of(2 * BATCHES, workers=0)

@@ -188,11 +188,6 @@ def test_evaluate_and_predict_build_without_an_epoch():
 # --- compiled steps, and several in one execution ---
 
 
-SEVERAL_STEPS = pytest.mark.skipif(
-    recording.BACKEND == "torch", reason="Keras runs one step at a time on PyTorch"
-)
-
-
 SHUFFLED: recording.Options = {**TWO_THREADS, "shuffle": True}
 
 
@@ -223,9 +218,9 @@ def weights_by_hand() -> list[np.ndarray]:
     "options",
     [
         {},
-        pytest.param({"steps_per_execution": 2}, marks=SEVERAL_STEPS),
+        pytest.param({"steps_per_execution": 2}, marks=recording.SEVERAL_STEPS),
         pytest.param(
-            {"steps_per_execution": 3}, marks=[SEVERAL_STEPS, recording.LOSES_A_LAST_PART]
+            {"steps_per_execution": 3}, marks=[recording.SEVERAL_STEPS, recording.LOSES_A_LAST_PART]
         ),
     ],
     ids=str,
@@ -238,7 +233,7 @@ def test_train_on_batch_weights(options, weights_by_hand):
         np.testing.assert_allclose(ours, theirs, rtol=1e-5)
 
 
-@SEVERAL_STEPS
+@recording.SEVERAL_STEPS
 @pytest.mark.parametrize(
     ("together", "steps"),
     [
@@ -256,7 +251,7 @@ def test_execution_batches(together, steps):
     assert recorder.trained == epochs_of(sequence, 3)[:trained]
 
 
-@SEVERAL_STEPS
+@recording.SEVERAL_STEPS
 @pytest.mark.parametrize(("batches", "steps", "together"), [(9, 8, 2), (20, 7, 3)])
 def test_execution_position(batches, steps, together):
     model, ahead = built_recorder(), []

@@ -13,7 +13,7 @@ import pytest
 from adapters import SafeSequence, diagnose
 from adapters.keras.diagnosed import ModelTrainer
 from tests.keras.py_datasets import Numbered
-from tests.keras.recording import BACKEND, after, sequence_of
+from tests.keras.recording import BACKEND, SEVERAL_STEPS, after, sequence_of
 from tests.keras.samples import FailsAt, Unreadable, numbered
 
 SECONDS = 0.2
@@ -104,7 +104,7 @@ def test_py_dataset():
     assert diagnosis.waits_seconds == ()
 
 
-@pytest.mark.skipif(BACKEND == "torch", reason="Keras runs one step at a time on PyTorch")
+@SEVERAL_STEPS
 def test_several_steps_in_an_execution():
     model = model_of(steps_per_execution=5, run_eagerly=False)
     diagnosis = diagnosed(sequence_of(BATCHES, workers=0, batch_transform=slow), model)

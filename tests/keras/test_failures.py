@@ -1,7 +1,4 @@
-"""Exceptions, kills, Ctrl-C and exits: what arrives, and what is left of the workers.
-
-An exception in a source or transform comes out of Keras as itself, with the sample's number.
-"""
+"""Exceptions, kills, Ctrl-C and exits: what arrives, and what is left of the workers."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Code that draws from ``random`` and ``numpy.random`` draws the same with all workers.
-
-So does Keras's own generator of images.
-"""
+"""Code that draws from ``random`` and ``numpy.random`` draws the same with all workers."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What batches may hold: weights, dicts, nested inputs, texts, dtypes, shapes that vary, tensors.
-
-Also what ``fit`` refuses.
-"""
+"""What batches may hold, whose shapes may vary, and what ``fit`` refuses."""
 
 from __future__ import annotations
 

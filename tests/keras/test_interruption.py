@@ -1,7 +1,4 @@
-"""Training that stops, goes on, or is looked into: no batch of an epoch is lost or repeated.
-
-While ``fit`` reads a sequence, its state is that of ``fit``, whoever else reads it.
-"""
+"""Training that stops, goes on, or is looked into: no batch of an epoch is lost or repeated."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Whatever memory a batch lies in, and whoever writes to it later: it stays what it was.
-
-Random structures of arrays in all ways of `tests.memory`; then what models get of them.
-"""
+"""Whatever memory a batch lies in, and whoever writes to it later: it stays what it was."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from adapters import SafeSequence
 from tests.keras import recording
 from tests.keras.py_datasets import Gaps, Hooked, Numbered, Shuffling
 from tests.keras.recording import AUTO, INLINE, TWO_THREADS, Recorder, built_recorder, numbers, stop
-from tests.keras.samples import BATCH_SIZE, Unreadable, numbered
+from tests.keras.samples import BATCH_SIZE, Unreadable, numbered, slowly
 
 BATCHES, ROUND = 10, 4
 IN_ORDER = [list(range(start, start + 4)) for start in range(0, 4 * BATCHES, 4)]
@@ -114,13 +114,6 @@ def test_hook_looks_at_a_batch(workers):
         recorder.fit(source.wrapping, epochs=3, verbose=0)
     assert epochs_seen(recorder) == [0] * BATCHES + [1] * BATCHES + [2] * BATCHES
     assert source.seen == (1, 2, 3)
-
-
-def slowly(batch: Any) -> Any:
-    until = time.perf_counter() + 0.003
-    while time.perf_counter() < until:
-        pass
-    return batch
 
 
 def test_auto_tries_the_epoch_that_is_read():

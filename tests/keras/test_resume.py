@@ -1,8 +1,4 @@
-"""``Resume``: a training that was killed or stopped goes on as if it had not been.
-
-The state during a training that goes on is what the next file of ``Resume`` will say. Metrics of a
-half epoch go on exactly, or a warning names one that doesn't.
-"""
+"""``Resume``: a training that was killed or stopped goes on as if it had not been."""
 
 from __future__ import annotations
 
@@ -26,11 +22,10 @@ from adapters.keras import Resume, trainingstate
 from tests.keras import recording
 from tests.keras.conftest import full_on_tensorflow
 from tests.keras.programs import Program
-from tests.keras.recording import BACKEND, NEEDS_RESUME, AfterBatch, after, linear, sequence_of
+from tests.keras.recording import NEEDS_RESUME, AfterBatch, after, linear, sequence_of
 from tests.keras.trainings import BATCHES, EPOCHS, Killed, Losses, train, weights
 
 pytestmark = NEEDS_RESUME
-SEVERAL_STEPS = pytest.mark.skipif(BACKEND == "torch", reason="Keras runs one step at a time")
 KILLS = int(os.environ.get("ADAPTERS_RESUME_KILLS", "2"))
 # Where each run is killed, counted from where it begins, and its workers.
 WITHIN, IN_VALIDATION, AT_AN_EPOCHS_BEGIN = (4, "train", 0), (3, "test", 2), (BATCHES, "train", 0)
@@ -92,8 +87,8 @@ def test_kills_again_and_again(tmp_path):
         pytest.param(2 * BATCHES + 1, {}, marks=pytest.mark.one_backend),
         pytest.param(8, {"steps": 7}, marks=pytest.mark.one_backend),
         # Ten batches by three: the last execution of an epoch has one.
-        pytest.param(2, {"together": 3}, marks=SEVERAL_STEPS),
-        pytest.param(7, {"together": 3}, marks=[SEVERAL_STEPS, pytest.mark.one_backend]),
+        pytest.param(2, {"together": 3}, marks=recording.SEVERAL_STEPS),
+        pytest.param(7, {"together": 3}, marks=[recording.SEVERAL_STEPS, pytest.mark.one_backend]),
     ],
 )
 def test_kill_once(kill_at, options, tmp_path):

@@ -1,7 +1,4 @@
-"""``Resume``: a folder is that of one training, and of all ranks of a job.
-
-Another model, optimizer or data is never taken for those that were saved.
-"""
+"""``Resume``: a folder is that of one training, and of all ranks of a job."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""``shard``: the part of this process, also under a distribution of Keras's, and its states.
-
-A state is the samples that all shards have consumed: any number of shards goes on from it.
-"""
+"""``shard``: the part of this process, also under a distribution of Keras's, and its states."""
 
 from __future__ import annotations
 

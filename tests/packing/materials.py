@@ -15,6 +15,7 @@ from tests.images.pictures import encoded, picture
 
 SUFFIXES = {"recordio": ".rec", "tfrecord": ".tfrecord"}
 FORMATS = tuple(SUFFIXES)
+ROOT = Path(__file__).parents[2]
 
 
 def image(number: int, height: int = 20, width: int = 30, channels: int = 3) -> NDArray[np.uint8]:

@@ -23,9 +23,8 @@ from adapters.packing import verify
 from adapters.packing.tasks import opened
 from tests.cli.scripts import ended
 from tests.clusters import cluster, workers_of
-from tests.packing.materials import accounted, files_in, folder, image, jpeg
+from tests.packing.materials import ROOT, accounted, files_in, folder, image, jpeg
 
-ROOT = Path(__file__).parent.parent.parent
 IMAGES = 40
 OPTIONS: dict[str, Any] = {"format": "recordio", "resize": 16, "shard_bytes": 4000, "seed": None}
 

@@ -16,9 +16,8 @@ import pytest
 
 from adapters import pack
 from adapters.packing import verify
-from tests.packing.materials import FORMATS, SUFFIXES, files_in, finished, folder, image, jpeg
+from tests.packing.materials import FORMATS, ROOT, SUFFIXES, files_in, finished, folder, image, jpeg
 
-ROOT = Path(__file__).parent.parent.parent
 IMAGES = 9
 ENDINGS = set(SUFFIXES.values())
 OPTIONS: dict[str, Any] = {"resize": 16, "shard_bytes": 2000, "workers": 2}

@@ -17,12 +17,10 @@ from adapters import __version__, open_images, open_records, pack, split
 from adapters.packing import Manifest, verify
 from adapters.packing.manifest import Skipped
 from adapters.records import index_paths, irheader
-from tests.packing.materials import FORMATS, SUFFIXES, accounted, files_in, folder, jpeg
+from tests.packing.materials import FORMATS, ROOT, SUFFIXES, accounted, files_in, folder, jpeg
 from tests.records.conftest import mx_recordio, tf
 
 __all__ = ["mx_recordio", "tf"]
-
-ROOT = Path(__file__).parent.parent.parent
 
 
 @pytest.fixture(scope="module")

@@ -133,3 +133,9 @@ def read(source: Any, numbers: Any = None) -> list[bytes]:
     numbers = np.arange(len(source)) if numbers is None else np.asarray(numbers)
     source.bring(numbers)
     return [source.read(number) for number in numbers.tolist()]
+
+
+def assert_equal(found: Any, expected: Any) -> None:
+    for mine, own in zip(found, expected, strict=True):
+        for one, other in zip(mine, own, strict=True):
+            np.testing.assert_array_equal(one, other)

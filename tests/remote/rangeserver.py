@@ -66,13 +66,7 @@ class Counted:
 
 
 class RangeServer:
-    """Serves objects from memory, in a thread of this process, until ``close``.
-
-    Args:
-        objects: By their names; may be changed at any time.
-        seed: Of the faults.
-        settings: As ``Settings`` has them.
-    """
+    """Serves ``objects`` from memory, in a thread, until ``close``; ``seed`` is of the faults."""
 
     def __init__(self, objects=None, seed=0, **settings):
         self.objects: dict[str, Any] = dict(objects or {})

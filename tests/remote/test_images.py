@@ -18,7 +18,7 @@ from adapters.remote import client_of
 from adapters.sources import files, objectreader
 from tests.contract.front_ends import NEEDS_MXNET, batches_of, loader_of
 from tests.forking import forks
-from tests.remote.conftest import read
+from tests.remote.conftest import assert_equal, read
 from tests.sources.image_folders import jpeg, put
 
 DECODE = ImageDecoder(16, crop="random_resized", flip=True)
@@ -48,12 +48,6 @@ def listed(server: Any, photos: Path) -> list[str]:
 def batches(source: Any, **options: Any) -> list[Any]:
     with adapters.SafeSequence(source, 5, shuffle=True, seed=3, **options) as sequence:
         return [[np.array(leaf) for leaf in batch] for batch in sequence]
-
-
-def assert_equal(found: list[Any], expected: list[Any]) -> None:
-    for mine, own in zip(found, expected, strict=True):
-        for one, other in zip(mine, own, strict=True):
-            np.testing.assert_array_equal(one, other)
 
 
 @pytest.mark.parametrize("end", ["", "/"])
