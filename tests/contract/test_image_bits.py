@@ -16,8 +16,8 @@ import adapters
 from adapters import Feature, ImageDecoder, RecordError, SafeSequence, open_records, pack
 from tests.contract import image_files
 from tests.contract.image_files import COLOURS, RGB16, SIXTEEN, TRANSPARENT, bands, encoded, tiff
-from tests.contract.record_files import SUFFIXES
 from tests.images.pictures import npy
+from tests.records.materials import SUFFIXES
 from tests.sources.example_files import encoded as example
 from tests.sources.example_files import file_of
 

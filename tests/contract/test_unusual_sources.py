@@ -11,7 +11,7 @@ import pytest
 from adapters import Feature, SafeSequence, open_images, open_records, pad, split
 from tests.contract.front_ends import NEEDS_MXNET, batches_of, loader_of
 from tests.contract.occupancy import Waiting, Where
-from tests.contract.scaled import LENGTH, Scaled
+from tests.contract.views import SCALED_LENGTH, Scaled
 from tests.keras.samples import slowly
 from tests.sources.example_files import encoded, file_of
 from tests.sources.image_folders import put
@@ -253,7 +253,7 @@ def test_loader_within_a_loader_closed_early(outer, caplog):
 
 @pytest.fixture
 def scaled(tmp_path):
-    (tmp_path / "numbers").write_bytes(bytes(range(LENGTH)))
+    (tmp_path / "numbers").write_bytes(bytes(range(SCALED_LENGTH)))
     data_set = Scaled(tmp_path / "numbers")
     yield data_set
     if data_set.file is not None:
@@ -280,7 +280,7 @@ def test_change_before_the_first_pass_counts(front_end, workers, looked_at, scal
         if looked_at:
             scaled[0]
         for _ in range(3):
-            assert numbers_of(loader) == [3.0 * number for number in range(LENGTH)]
+            assert numbers_of(loader) == [3.0 * number for number in range(SCALED_LENGTH)]
 
 
 def test_change_after_auto_has_measured_counts(front_end, scaled):
@@ -292,12 +292,12 @@ def test_change_after_auto_has_measured_counts(front_end, scaled):
         for _ in range(2):
             list(batches)
             batches = batches_of(loader)
-        assert numbers_of(loader) == [5.0 * number for number in range(LENGTH)]
+        assert numbers_of(loader) == [5.0 * number for number in range(SCALED_LENGTH)]
 
 
 def test_change_that_cannot_be_sent_is_computed_inline(front_end, scaled):
     with loader_of(front_end, scaled, 8, workers="2 processes") as loader:
-        assert numbers_of(loader) == list(range(LENGTH))
+        assert numbers_of(loader) == list(range(SCALED_LENGTH))
         scaled[0]
         scaled.path = str(scaled.path)
-        assert numbers_of(loader) == list(range(LENGTH))
+        assert numbers_of(loader) == list(range(SCALED_LENGTH))
