@@ -3,8 +3,6 @@
 Worker processes may import this module, so it imports no framework before one is asked for.
 """
 
-from __future__ import annotations
-
 import importlib.util
 from collections.abc import Iterator
 from typing import Any

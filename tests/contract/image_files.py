@@ -1,7 +1,5 @@
 """Files of images of all depths, and arrays of what they hold."""
 
-from __future__ import annotations
-
 import io
 from typing import Any
 

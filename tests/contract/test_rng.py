@@ -1,7 +1,5 @@
 """``rng`` is passed to a parameter of that name; ``source[i]`` draws by its place."""
 
-from __future__ import annotations
-
 import functools
 import operator
 import random

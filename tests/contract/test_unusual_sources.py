@@ -1,7 +1,5 @@
 """Sources that aren't arrays or one data set: a right result, or an error with the remedy."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
