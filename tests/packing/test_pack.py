@@ -1,7 +1,5 @@
 """The files that ``pack`` writes: names, sizes, bytes, order, keys, manifest."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

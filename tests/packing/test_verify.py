@@ -1,7 +1,5 @@
 """Every kind of damage is found, named, and never a traceback."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path
