@@ -1,7 +1,5 @@
 """RecordIO and TFRecord: golden bytes, the frameworks' own readers and writers, damage."""
 
-from __future__ import annotations
-
 import contextlib
 import gzip
 import zlib

@@ -1,7 +1,5 @@
 """Where bytes lie: memory, maps, changed files, pickling, threads, forks."""
 
-from __future__ import annotations
-
 import gc
 import gzip
 import os

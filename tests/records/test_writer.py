@@ -1,7 +1,5 @@
 """``RecordWriter``: a file appears whole or not at all."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import resource
