@@ -1,7 +1,5 @@
 """A process of no job, whatever has started the tests."""
 
-from __future__ import annotations
-
 import os
 import sys
 from types import SimpleNamespace

@@ -4,8 +4,6 @@
 ends the others, as launchers do.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
