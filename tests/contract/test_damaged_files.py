@@ -89,14 +89,10 @@ def test_index_from_before_hides_nothing(format, tmp_path):
     assert taken_apart(open_records(path)) == [*RECORDS[:-1], None]
 
 
-def number_of(record: bytes) -> np.float32:
-    return np.float32(record[7:9])
-
-
 def test_skip_takes_another_record(front_end, tmp_path, log):
     path = written(tmp_path, "tfrecord", RECORDS)
     cut(path)
-    source = open_records(path, decode=number_of)
+    source = open_records(path, decode=lambda record: np.float32(record[7:9]))
     with loader_of(front_end, source, 10, on_error="skip") as loader:
         assert np.concatenate(list(batches_of(loader))).tolist() == [*range(49), 0]
     assert any(f"{path}: 1 of 50 records can't be read" in line for line in log_lines(log))

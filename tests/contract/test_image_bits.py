@@ -13,7 +13,7 @@ from PIL import Image
 import adapters
 from adapters import Feature, ImageDecoder, RecordError, SafeSequence, open_records, pack
 from tests.contract import image_files
-from tests.contract.image_files import COLOURS, RGB16, SIXTEEN, TRANSPARENT, bands, encoded, tiff
+from tests.contract.image_files import COLOURS, NEAREST, RGB16, SIXTEEN, TRANSPARENT, encoded, tiff
 from tests.images.pictures import npy
 from tests.records.materials import SUFFIXES
 from tests.sources.example_files import encoded as example
@@ -33,10 +33,10 @@ KEPT = {
     "16-bit RGB TIFF": (tiff(RGB16, photometric="rgb"), RGB16),
     "16-bit NPY": (npy(SIXTEEN), SIXTEEN),
     "16-bit JPEG 2000": (encoded(SIXTEEN, "JPEG2000"), SIXTEEN),
-    "TIFF of 2 bands": bands(2),
-    "TIFF of 3 bands that aren't RGB": bands(3, "uint8"),
-    "TIFF of 4 bands": bands(4, extrasamples=["unspecified"] * 3),
-    "TIFF of 13 bands": bands(13),
+    "TIFF of 2 bands": image_files.bands(2),
+    "TIFF of 3 bands that aren't RGB": image_files.bands(3, "uint8"),
+    "TIFF of 4 bands": image_files.bands(4, extrasamples=["unspecified"] * 3),
+    "TIFF of 13 bands": image_files.bands(13),
     "planar TIFF": (tiff(PLANES, photometric="rgb", planarconfig="separate"), RGB16),
     "RGBA TIFF": (encoded(TRANSPARENT, "TIFF"), TRANSPARENT),
     "RGBA TIFF, upside down": (encoded(TRANSPARENT, "TIFF", tiffinfo={274: 4}), TRANSPARENT[::-1]),
@@ -81,7 +81,7 @@ def test_negative_numbers_are_no_uint16(kind, signed):
 
 
 def test_bands_first_with_mean_and_std():
-    content, expected = bands(5)
+    content, expected = image_files.bands(5)
     decoder = ImageDecoder(
         dtype="float32", channels=5, layout="NCHW", mean=range(5), std=[1, 2, 4, 8, 16]
     )
@@ -130,8 +130,8 @@ LOST = {
     "transparent colour": (encoded(COLOURS, transparency=tuple(COLOURS[3, 4].tolist())), "=4"),
     "transparent grey": (encoded(image_files.IDS, transparency=7), "channels=2"),
     "transparent index": (encoded(image_files.palette(), transparency=7), "channels=4"),
-    "13 bands": (bands(13, "uint8")[0], "channels=13 or None"),
-    "2 bands": (bands(2, "uint8")[0], "channels=2"),
+    "13 bands": (image_files.bands(13, "uint8")[0], "channels=13 or None"),
+    "2 bands": (image_files.bands(2, "uint8")[0], "channels=2"),
     "pages": (encoded(FRAMES[0], "TIFF", **MOVING), "function"),
     "moving GIF": (encoded(FRAMES[0], "GIF", **MOVING), "function"),
     "moving WebP": (encoded(FRAMES[0], "WEBP", **MOVING), "function"),
@@ -195,9 +195,7 @@ def test_nearest_is_opencvs_and_pillows_on_500_crops():
         rng = np.random.default_rng(seed)
         height, width, *goals = (int(side) for side in rng.integers(2, 70, 4))
         ids = rng.integers(0, 256, (height, width), np.uint8)
-        decoder = ImageDecoder(
-            tuple(goals), crop="random_resized", flip=True, **image_files.NEAREST
-        )
+        decoder = ImageDecoder(tuple(goals), crop="random_resized", flip=True, **NEAREST)
         crop = decoder.crop_of(*ids.shape, np.random.default_rng(seed))
         found = decoder.decode(encoded(ids), np.random.default_rng(seed))[:, :, 0]
         found = found[:, ::-1] if crop.flip else found
@@ -221,7 +219,7 @@ def test_mask_has_no_other_ids(kind, crop):
     content = npy(image_files.IDS) if kind == "NPY" else encoded(image_files.IDS, kind)
     resize = {"resize_short": 26} if crop in ("center", "random") else {}
     for size in (7, (19, 33), 90):
-        decoder = ImageDecoder(size, crop=crop, flip=True, **resize, **image_files.NEAREST)
+        decoder = ImageDecoder(size, crop=crop, flip=True, **resize, **NEAREST)
         found = decoder.decode(content, np.random.default_rng(3))
         assert set(np.unique(found)) <= {0, 1, 7, 255}
 
@@ -241,7 +239,7 @@ def test_mask_by_a_palette(kind, channels):
 def test_mask_by_a_small_palette(bits):
     ids = RNG.integers(0, 1 << bits, (30, 41), np.uint8)
     content = encoded(image_files.palette(ids), bits=bits)
-    np.testing.assert_array_equal(ImageDecoder(**image_files.NEAREST).decode(content)[:, :, 0], ids)
+    np.testing.assert_array_equal(ImageDecoder(**NEAREST).decode(content)[:, :, 0], ids)
 
 
 def test_nearest_of_a_jpeg():
@@ -290,7 +288,7 @@ STORED = {
     "16-bit RGBA": (image_files.by_opencv(image_files.RGBA16), image_files.RGBA16),
     "RGBA": (encoded(TRANSPARENT), TRANSPARENT),
     "grey": (encoded(COLOURS[:, :, 0]), COLOURS[:, :, :1]),
-    "13 bands": bands(13),
+    "13 bands": image_files.bands(13),
     "floats": (tiff(COLOURS / np.float32(7), photometric="rgb"), COLOURS / np.float32(7)),
 }
 
