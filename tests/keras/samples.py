@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 BATCH_SIZE = 4
+SLOW = 0.05
 
 
 def numbered(count: int) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -52,3 +53,8 @@ def slowly(batch: Any) -> Any:
     while time.perf_counter() < until:
         pass
     return batch
+
+
+def slow(item: Any) -> Any:
+    time.sleep(SLOW)
+    return item

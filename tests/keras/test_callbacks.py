@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import itertools
 import logging
-import time
 from typing import Any
 
 import keras
@@ -18,11 +17,11 @@ from adapters.keras.internals import sync_state
 from tests.engine.executors import wait_until
 from tests.keras.py_datasets import Endless, Given
 from tests.keras.recording import BACKEND, SEVERAL_STEPS, AfterBatch, linear, sequence_of
-from tests.keras.samples import numbered
+from tests.keras.samples import SLOW, numbered, slow
 
 # Keras 3.6 warns on TensorFlow when the last execution of an epoch has fewer steps.
 pytestmark = pytest.mark.filterwarnings("ignore:Your input ran out of data:UserWarning")
-BATCHES, BATCH_SIZE, SLOW = 5, 4, 0.05
+BATCHES, BATCH_SIZE = 5, 4
 X = np.arange(BATCHES * BATCH_SIZE, dtype="float32").reshape(-1, 1)
 BEGINNINGS = ("on_train_begin", "on_test_begin", "on_predict_begin")
 
@@ -162,11 +161,6 @@ def test_callbacks_that_are_no_flat_list(as_given, reads, model):
 
 
 # --- WaitReport ---
-
-
-def slow(item: Any) -> Any:
-    time.sleep(SLOW)
-    return item
 
 
 def reported(model: Any, sequence: SafeSequence, *callbacks: Any, **fit: Any) -> WaitReport:

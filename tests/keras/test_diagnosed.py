@@ -14,11 +14,10 @@ from adapters import SafeSequence, diagnose
 from adapters.keras.diagnosed import ModelTrainer
 from tests.keras.py_datasets import Numbered
 from tests.keras.recording import BACKEND, SEVERAL_STEPS, after, sequence_of
-from tests.keras.samples import FailsAt, Unreadable, numbered
+from tests.keras.samples import SLOW, FailsAt, Unreadable, numbered, slow
 
 SECONDS = 0.2
 BATCHES = 10
-SLOW = 0.05
 # Keras says so on TensorFlow where an exception ends training early.
 pytestmark = [
     pytest.mark.filterwarnings("ignore:Your input ran out of data:UserWarning"),
@@ -32,11 +31,6 @@ def model_of(*layers: Any, run_eagerly: bool = True, **options: Any) -> keras.Mo
     optimizer = keras.optimizers.Adam(0.05)
     model.compile(optimizer, "mse", run_eagerly=run_eagerly, **options)
     return model
-
-
-def slow(item: Any) -> Any:
-    time.sleep(SLOW)
-    return item
 
 
 class SlowModel(keras.Model):

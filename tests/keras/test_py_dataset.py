@@ -254,30 +254,24 @@ def test_endless_hooks(workers, model):
     assert [seen[start + recording.BATCHES_AHEAD] for start in (0, 4, 8)] == [0, 1, 2]
 
 
-def validates(sequence: SafeSequence) -> None:
-    """Nothing: it is the validation's data, too."""
-
-
-def evaluates(sequence: SafeSequence) -> None:
-    built_recorder().evaluate(sequence, steps=2, verbose=0)
-
-
-def predicts(sequence: SafeSequence) -> None:
-    recording.linear(run_eagerly=True).predict(sequence, steps=2, verbose=0)
-
-
-def loops(sequence: SafeSequence) -> None:
-    next(iter(sequence))
+READERS = {
+    "validates": lambda sequence: None,  # It is the validation's data, too.
+    "evaluates": lambda sequence: built_recorder().evaluate(sequence, steps=2, verbose=0),
+    "predicts": lambda sequence: recording.linear(run_eagerly=True).predict(
+        sequence, steps=2, verbose=0
+    ),
+    "loops": lambda sequence: next(iter(sequence)),
+}
 
 
 @recording.LOSES_THE_FIRST_BATCH
 @pytest.mark.parametrize(
     ("reader", "slow", "workers"),
     [
-        (validates, 0, INLINE),
-        (evaluates, 0.01, TWO_THREADS),
-        (predicts, 0, TWO_THREADS),
-        (loops, 0.01, TWO_THREADS),
+        ("validates", 0, INLINE),
+        ("evaluates", 0.01, TWO_THREADS),
+        ("predicts", 0, TWO_THREADS),
+        ("loops", 0.01, TWO_THREADS),
     ],
 )
 def test_endless_state_is_that_of_training(reader, slow, workers):
@@ -288,14 +282,14 @@ def test_endless_state_is_that_of_training(reader, slow, workers):
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
             states.append(sequence.state_dict()["batch"])
             if batch == 1:
-                reader(sequence)
+                READERS[reader](sequence)
 
         def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
             ends.append(sequence.state_dict()["batch"])
 
     with SafeSequence(Round(slow), **workers) as sequence:
         fit = {"epochs": 2, "steps_per_epoch": 3, "callbacks": [Looks()], "verbose": 0}
-        if reader is validates:
+        if reader == "validates":
             fit |= {"validation_data": sequence, "validation_steps": 2}
         Recorder().fit(sequence, **fit)
         assert states == [1, 2, 3, 4, 5, 6]

@@ -33,10 +33,6 @@ def noisy(batch: Any, rng: Any) -> Any:
     return x + rng.normal(size=x.shape), y
 
 
-def equal(one: Any, other: Any) -> bool:
-    return all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
-
-
 @pytest.fixture(scope="module")
 def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     here = tmp_path_factory.mktemp("photos")
@@ -54,7 +50,7 @@ def test_replay():
         for epoch in (0, 2):
             for index in (0, 3):
                 replay = sequence.replay(epoch, index)
-                assert equal(replay.batch, epochs[epoch][index])
+                np.testing.assert_equal(replay.batch, epochs[epoch][index])
                 assert replay.labels == replay.numbers.tolist() == epochs[epoch][index][1].tolist()
         assert sequence.state_dict() == state
 

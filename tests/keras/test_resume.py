@@ -238,28 +238,15 @@ def stopping() -> Any:
     return keras.callbacks.EarlyStopping("loss", **options)
 
 
-@pytest.fixture(scope="module")
-def callbacks(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Any, Any]:
-    folder, expected, found, stops = tmp_path_factory.mktemp("run"), Counts(), Counts(), stopping()
+def test_states_of_callbacks_and_generators_of_the_process(tmp_path):
+    expected, found, stops = Counts(), Counts(), stopping()
     small_fit(None, expected)
     with pytest.raises(Killed):
-        small_fit(folder, Counts(), stopping(), Losses(5), every="1 batch")
-    small_fit(folder, found, stops)
-    return expected, found, stops
-
-
-def test_state_of_a_callback(callbacks):
-    expected, found, _ = callbacks
+        small_fit(tmp_path, Counts(), stopping(), Losses(5), every="1 batch")
+    small_fit(tmp_path, found, stops)
     assert found.batches == expected.batches == 8
-
-
-def test_generators_of_the_process(callbacks):
-    expected, found, _ = callbacks
     assert found.drawn == expected.drawn[-len(found.drawn) :] != []
-
-
-def test_early_stopping_keeps_the_sign_of_min_delta(callbacks):
-    assert callbacks[-1].min_delta == -0.5
+    assert stops.min_delta == -0.5  # EarlyStopping keeps the sign that it has given it.
 
 
 def test_last_few_files_stay(tmp_path):
