@@ -25,6 +25,10 @@ def jpeg(number: int, height: int = 20, width: int = 30) -> bytes:
     return encoded(image(number, height, width), "JPEG", quality=80)
 
 
+def arrays(count: int) -> Any:
+    return np.stack([image(number) for number in range(count)]), np.arange(count)
+
+
 def folder(root: Path, images: int = 6, classes: Iterable[str] = ("ant", "bee")) -> Path:
     """JPEGs, dealt out to the folders of their classes."""
     names = list(classes)

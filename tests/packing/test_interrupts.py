@@ -9,12 +9,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from adapters import pack
 from adapters.packing import verify
-from tests.packing.materials import FORMATS, ROOT, SUFFIXES, files_in, finished, folder, image, jpeg
+from tests.packing import materials
+from tests.packing.materials import FORMATS, SUFFIXES, arrays, files_in, finished, folder, jpeg
 
 IMAGES = 9
 ENDINGS = set(SUFFIXES.values())
@@ -86,7 +86,7 @@ def whole(request, source, tmp_path_factory):
 def run(script: str, *arguments: Any) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-W", "error", "-c", script, *map(str, arguments)],
-        cwd=ROOT,
+        cwd=materials.ROOT,
         capture_output=True,
         text=True,
         timeout=100,
@@ -187,13 +187,9 @@ def test_finished_files_are_not_written_again(tmp_path, source, whole, at):
     assert files_in(tmp_path) == expected
 
 
-def arrays() -> Any:
-    return np.stack([image(number) for number in range(IMAGES)]), np.arange(IMAGES)
-
-
 @pytest.mark.parametrize("kind", ["a folder, with other workers", "arrays"])
 def test_next_run_goes_on(tmp_path, source, kind):
-    given = arrays() if kind == "arrays" else source
+    given = arrays(IMAGES) if kind == "arrays" else source
     interrupted(given, tmp_path / "x", IMAGES)
     assert first_done(given, tmp_path / "x", "recordio", workers=1) > 0
 
