@@ -1,5 +1,7 @@
 """A process of no job, whatever has started the tests."""
 
+from __future__ import annotations
+
 import os
 import sys
 from types import SimpleNamespace

@@ -4,6 +4,8 @@
 ends the others, as launchers do.
 """
 
+from __future__ import annotations
+
 import json
 import os
 import shutil

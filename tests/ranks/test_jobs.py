@@ -5,6 +5,8 @@ with another number of them and the same batch over all. Whoever does that on on
 same weights after each step, and each sample has come once per epoch.
 """
 
+from __future__ import annotations
+
 import importlib.util
 import json
 from pathlib import Path

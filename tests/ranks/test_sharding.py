@@ -1,5 +1,7 @@
 """Who is asked for this process's place, whom to believe, and what is a contradiction."""
 
+from __future__ import annotations
+
 import json
 import logging
 import re

@@ -7,6 +7,8 @@ taken, where known, and the weights after it. The first one saves weights and st
 One that is to die does so as a killed machine does, in the middle of the step after.
 """
 
+from __future__ import annotations
+
 import json
 import os
 import signal

@@ -1,5 +1,7 @@
 """The model as Keras has it, and a callback that tells."""
 
+from __future__ import annotations
+
 import keras
 import numpy as np
 
