@@ -1,5 +1,7 @@
 """The frameworks whose own readers and writers the tests of formats compare with."""
 
+from __future__ import annotations
+
 import importlib.util
 import warnings
 from typing import Any

@@ -1,5 +1,7 @@
 """Payloads, files made of them, and the ways in which a file can be damaged."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,5 +1,7 @@
 """tf.train.Example and IRHeader: golden bytes, the frameworks' own, packed or not, damage."""
 
+from __future__ import annotations
+
 import contextlib
 from typing import Any
 

@@ -1,5 +1,7 @@
 """Files as one: their formats told from their content, compression, and records by number."""
 
+from __future__ import annotations
+
 import copy
 import gzip
 import pickle

@@ -1,5 +1,7 @@
 """RecordIO and TFRecord: golden bytes, the frameworks' own readers and writers, damage."""
 
+from __future__ import annotations
+
 import contextlib
 import gzip
 import zlib

@@ -1,5 +1,7 @@
 """Indexes: MXNet's and DALI's are used, missing ones built, those that don't fit noticed."""
 
+from __future__ import annotations
+
 import os
 import struct
 from itertools import accumulate

@@ -1,5 +1,7 @@
 """Where bytes lie: memory, maps, changed files, pickling, threads, forks."""
 
+from __future__ import annotations
+
 import gc
 import gzip
 import os

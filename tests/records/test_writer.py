@@ -1,5 +1,7 @@
 """``RecordWriter``: a file appears whole or not at all."""
 
+from __future__ import annotations
+
 import contextlib
 import os
 import resource
