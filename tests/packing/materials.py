@@ -1,5 +1,7 @@
 """Folders of images to pack, and what came of them."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any

@@ -1,5 +1,7 @@
 """From RecordIO to TFRecord and back, with images as they are."""
 
+from __future__ import annotations
+
 from pathlib import Path
 from typing import Any
 

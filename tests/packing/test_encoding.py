@@ -1,5 +1,7 @@
 """Images and labels as records hold them."""
 
+from __future__ import annotations
+
 import math
 from typing import Any
 

@@ -1,5 +1,7 @@
 """Packed by somebody's executor or by a Dask cluster: the bytes are those of threads."""
 
+from __future__ import annotations
+
 import json
 import os
 import signal

@@ -1,5 +1,7 @@
 """What can be packed: every input becomes one record, or is named as skipped, or refused."""
 
+from __future__ import annotations
+
 import os
 from pathlib import Path
 from typing import Any

@@ -1,5 +1,7 @@
 """Killed or interrupted at any moment: nothing half is seen, and the next run goes on there."""
 
+from __future__ import annotations
+
 import json
 import os
 import shutil

@@ -1,5 +1,7 @@
 """The files that ``pack`` writes: names, sizes, bytes, order, keys, manifest."""
 
+from __future__ import annotations
+
 import hashlib
 import json
 import os

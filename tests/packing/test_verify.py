@@ -1,5 +1,7 @@
 """Every kind of damage is found, named, and never a traceback."""
 
+from __future__ import annotations
+
 import json
 import re
 from pathlib import Path
