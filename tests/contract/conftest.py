@@ -1,5 +1,7 @@
 """Both front ends: Keras on TensorFlow, or on what ``KERAS_BACKEND`` says, and MXNet if it runs."""
 
+from __future__ import annotations
+
 import logging
 import os
 import warnings

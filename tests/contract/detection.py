@@ -1,5 +1,7 @@
 """Detection as tests have it: images that say where they were cut out, and boxes in records."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any

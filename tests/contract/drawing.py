@@ -4,6 +4,8 @@ Each sample is its number, what was drawn, and the process that drew. Waiting ma
 their start.
 """
 
+from __future__ import annotations
+
 import os
 import random
 import time

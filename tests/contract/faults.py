@@ -1,5 +1,7 @@
 """A data set with a fault in one phase of a batch; worker processes import this module."""
 
+from __future__ import annotations
+
 import os
 import signal
 import time

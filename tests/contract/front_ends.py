@@ -3,6 +3,8 @@
 Worker processes may import this module, so it imports no framework before one is asked for.
 """
 
+from __future__ import annotations
+
 import importlib.util
 from collections.abc import Iterator
 from typing import Any

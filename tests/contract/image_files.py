@@ -1,5 +1,7 @@
 """Files of images of all depths, and arrays of what they hold."""
 
+from __future__ import annotations
+
 import io
 from typing import Any
 

@@ -1,5 +1,7 @@
 """Finds out how many threads are in a piece of code at once."""
 
+from __future__ import annotations
+
 import os
 import threading
 import time

@@ -1,5 +1,7 @@
 """Record files of both formats, without an index beside them."""
 
+from __future__ import annotations
+
 import pytest
 
 from adapters import RecordError

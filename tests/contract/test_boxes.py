@@ -1,5 +1,7 @@
 """Boxes and points follow their image; what would be wrong in silence is an error."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any

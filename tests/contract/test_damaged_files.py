@@ -1,5 +1,7 @@
 """A damaged record is an error when it is reached; the whole ones before and behind it are read."""
 
+from __future__ import annotations
+
 import gzip
 import re
 import zlib

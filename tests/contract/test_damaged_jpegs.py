@@ -1,5 +1,7 @@
 """A JPEG is taken or refused alike on every processor, and with and without the native kernel."""
 
+from __future__ import annotations
+
 import os
 import subprocess
 import sys

@@ -1,5 +1,7 @@
 """Faults in each phase of a batch, by public names: submit, run, deliver and close."""
 
+from __future__ import annotations
+
 import time
 from collections.abc import Callable
 from typing import Any

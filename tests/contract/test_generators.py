@@ -1,5 +1,7 @@
 """A generator of the user's own, in a data set or a transform: no process repeats its draws."""
 
+from __future__ import annotations
+
 import os
 import random
 import time

@@ -1,5 +1,7 @@
 """An image keeps its bits, channels and pages; what would be lost unasked is an error."""
 
+from __future__ import annotations
+
 import io
 import itertools
 from pathlib import Path

@@ -1,5 +1,7 @@
 """An image and its mask stay a pair: as files, and as features of records."""
 
+from __future__ import annotations
+
 from pathlib import Path
 from typing import Any
 

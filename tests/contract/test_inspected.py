@@ -1,5 +1,7 @@
 """What ``adapters inspect`` prints to be pasted makes right batches; tensors in records."""
 
+from __future__ import annotations
+
 from pathlib import Path
 from typing import Any
 

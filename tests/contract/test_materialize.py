@@ -1,5 +1,7 @@
 """``materialize``: decoded once, and every batch as it was."""
 
+from __future__ import annotations
+
 import itertools
 import os
 import signal

@@ -1,5 +1,7 @@
 """Opening writes nothing; what isn't a record file is named; each URL asks for its own object."""
 
+from __future__ import annotations
+
 import contextlib
 import gzip
 import importlib

@@ -1,5 +1,7 @@
 """``rng`` is passed to a parameter of that name; ``source[i]`` draws by its place."""
 
+from __future__ import annotations
+
 import functools
 import operator
 import random

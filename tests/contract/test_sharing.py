@@ -1,5 +1,7 @@
 """What processes are sent of arrays that are views, and of many Python objects."""
 
+from __future__ import annotations
+
 import contextlib
 import os
 import re

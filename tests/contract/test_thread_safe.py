@@ -1,5 +1,7 @@
 """``thread_safe``: code of the user's runs in one thread at a time until it is declared."""
 
+from __future__ import annotations
+
 import os
 import time
 from concurrent.futures import ThreadPoolExecutor

@@ -1,5 +1,7 @@
 """Sources that aren't arrays or one data set: a right result, or an error with the remedy."""
 
+from __future__ import annotations
+
 from pathlib import Path
 from typing import Any
 

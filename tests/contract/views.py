@@ -1,5 +1,7 @@
 """Data sets over views of arrays, and others that hold something; for worker processes, too."""
 
+from __future__ import annotations
+
 import os
 import time
 from collections.abc import Callable
