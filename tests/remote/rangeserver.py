@@ -68,7 +68,9 @@ class Counted:
 class RangeServer:
     """Serves ``objects`` from memory, in a thread, until ``close``; ``seed`` is of the faults."""
 
-    def __init__(self, objects=None, seed=0, **settings):
+    def __init__(
+        self, objects: dict[str, Any] | None = None, seed: int = 0, **settings: Any
+    ) -> None:
         self.objects: dict[str, Any] = dict(objects or {})
         self.settings = Settings(**settings)
         self.counted = Counted()

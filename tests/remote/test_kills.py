@@ -39,7 +39,9 @@ while True:
 """
 
 
-def kill_while_filling(what, urls, cache, expected, times):
+def kill_while_filling(
+    what: str, urls: list[str], cache: Cache, expected: list[bytes], times: int
+) -> None:
     """Kill processes that fill a cache, at moments that a seed draws; read what they left."""
     rng = np.random.default_rng(0)
     for turn in range(times):
