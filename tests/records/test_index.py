@@ -18,7 +18,9 @@ RECORDS = [bytes([65 + number]) * (5 * number) for number in range(6)]
 formats = pytest.mark.parametrize("format", FORMATS)
 
 
-def with_index(folder, format, text, newer=True, records=RECORDS):
+def with_index(
+    folder: Path, format: str, text: str, newer: bool = True, records: list[bytes] = RECORDS
+) -> Path:
     path = written(folder, format, records)
     index_paths(path)[0].write_text(text)
     rewritten(path, path.read_bytes(), newer)
