@@ -77,7 +77,9 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module", params=FORMATS)
-def whole(request, source, tmp_path_factory):
+def whole(
+    request: pytest.FixtureRequest, source: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[str, dict[str, bytes]]:
     """A format, and all that an undisturbed run writes."""
     out = tmp_path_factory.mktemp("whole")
     manifest = pack(source, out / "x", format=request.param, **OPTIONS)
@@ -137,7 +139,12 @@ def test_signal_is_followed_by_the_same_bytes(tmp_path, source, whole, name, at)
 
 
 @pytest.fixture(scope="module", params=["first", pytest.param("again", marks=pytest.mark.full)])
-def killed(request, source, whole, tmp_path_factory):
+def killed(
+    request: pytest.FixtureRequest,
+    source: Path,
+    whole: tuple[str, dict[str, bytes]],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> list[Path]:
     """A folder for each moment at which a run was killed: the first, or one after another."""
     root = tmp_path_factory.mktemp("killed")
     ended = run(AT_STEP, source, root, whole[0], request.param)
