@@ -40,7 +40,9 @@ def whole(**options: Any) -> tuple[dict[str, dict[str, float]], Any, Any]:
     return losses.seen, weights(model), model.history.history
 
 
-def killed_and_continued(folder, kills, **options):
+def killed_and_continued(
+    folder: Path, kills: list[tuple[int, str, int]], **options: Any
+) -> tuple[list[dict[str, dict[str, float]]], Any]:
     """What each run saw of a training that is killed again and again, and the model in the end."""
     runs = []
     for kill_at, within, workers in kills:

@@ -29,7 +29,9 @@ class Losses(keras.callbacks.Callback):
     by a real signal if ``path`` is where a line for each batch goes.
     """
 
-    def __init__(self, kill_at=None, within="train", path=None):
+    def __init__(
+        self, kill_at: int | None = None, within: str = "train", path: Path | None = None
+    ) -> None:
         super().__init__()
         self.kill_at, self.within, self.path = kill_at, within, path
         self.seen: dict[str, dict[str, float]] = {}
