@@ -57,7 +57,9 @@ def place_of(pixels: NDArray[Any]) -> NDArray[np.float64]:
     return np.array([columns, rows])
 
 
-def followed(box, place, height, width):
+def followed(
+    box: NDArray[Any], place: NDArray[Any], height: int, width: int
+) -> tuple[list[float], float]:
     """Where a box x, y, x, y in pixels is in the decoded image, and what part of it is visible.
 
     Each corner by itself, as ``place_of`` says.

@@ -49,7 +49,9 @@ def decoders(dtype: str = "uint16") -> tuple[ImageDecoder, ImageDecoder]:
     )
 
 
-def batches(source, front_end="keras", workers="inline", **options):
+def batches(
+    source: Any, front_end: str = "keras", workers: str = "inline", **options: Any
+) -> list[tuple[np.ndarray, np.ndarray]]:
     options |= {"workers": workers, "shuffle": True, "seed": 3}
     with loader_of(front_end, source, 5, **options) as loader:
         return list(batches_of(loader))

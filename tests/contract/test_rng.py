@@ -80,7 +80,9 @@ def test_rng_is_passed_to_its_name(function, argument, front_end):
     assert read(TAKES_RNG[function], argument, front_end).tolist() == [1] * 8
 
 
-def rows_of(source, batch_size, workers, front_end="keras", **more):
+def rows_of(
+    source: Any, batch_size: int, workers: str, front_end: str = "keras", **more: Any
+) -> Any:
     with loader_of(front_end, source, batch_size, workers=workers, **more) as loader:
         return np.concatenate(list(batches_of(loader, 2)))
 

@@ -32,7 +32,9 @@ def number_of(record: bytes) -> Any:
     return np.int64(record[0])
 
 
-def arguments_of(part, watch, folder, thread_safe=None):
+def arguments_of(
+    part: str, watch: Any, folder: Path, thread_safe: bool | None = None
+) -> dict[str, Any]:
     if part == "a PyDataset":
         return {"source": declared(py_dataset(watch), thread_safe), "batch_size": None}
     if part in ("__getitem__", "__getitems__"):
