@@ -44,6 +44,5 @@ def front_end(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
-    """Keep all that the package's log says to users."""
     caplog.set_level(logging.INFO, "adapters")
     return caplog

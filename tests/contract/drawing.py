@@ -37,14 +37,11 @@ def draw(generator: Any) -> float:
 
 
 def drawn(number: Any, generator: Any) -> Any:
-    """A sample."""
     time.sleep(WAIT_SECONDS)
     return np.array([number, draw(generator), os.getpid()])
 
 
 class DataSet:
-    """Has the generator in an attribute."""
-
     def __init__(self, dice: Any, length: int = LENGTH) -> None:
         self.dice, self.length = dice, length
 
@@ -78,8 +75,6 @@ class Layer:
 
 
 def in_a_closure(dice: Any) -> Any:
-    """A function over the generator."""
-
     def transform(number: int) -> Any:
         return drawn(number, dice)
 
@@ -87,12 +82,10 @@ def in_a_closure(dice: Any) -> Any:
 
 
 def from_the_loader(number: int, rng: Any) -> Any:
-    """Draws from what it is given."""
     return drawn(number, rng)
 
 
 def of_this_module(number: int) -> Any:
-    """Draws from the module's generator."""
     return drawn(number, DICE)
 
 
@@ -102,13 +95,10 @@ def number_and_draw(number: Any, *, rng: Any) -> Any:
 
 
 def collated(samples: Any, rng: Any) -> Any:
-    """Draws from what it is given, for a batch."""
     return np.array([[sample, rng.random()] for sample in samples])
 
 
 class Pairs:
-    """Two views of each image."""
-
     thread_safe = True
 
     def __init__(self, source: Any) -> None:
@@ -122,9 +112,6 @@ class Pairs:
 
 
 class Fetched(Pairs):
-    """The same, a batch at a time."""
-
     def __getitems__(self, numbers: list[int]) -> list[Any]:
-        """Both views of all of them."""
         first, second = (self.source.__getitems__(numbers) for _ in range(2))
         return [(a[0], b[0], number) for a, b, number in zip(first, second, numbers)]

@@ -61,8 +61,6 @@ class OnItsWay:
 
 
 class Numbers:
-    """A data set of numbers, with a fault."""
-
     def __init__(self, phase: str = "", fault: str = "", marks: Path | None = None) -> None:
         self.phase, self.fault, self.marks = phase, fault, marks
         self.part = AtArrival(fault, marks) if phase == "submit" else None

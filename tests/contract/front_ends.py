@@ -69,7 +69,6 @@ def loader_of(
 
 
 def numpy_of(batch: Any) -> Any:
-    """A batch with NumPy arrays for its leaves."""
     if isinstance(batch, dict):
         return {name: numpy_of(each) for name, each in batch.items()}
     if isinstance(batch, list | tuple):
@@ -78,12 +77,10 @@ def numpy_of(batch: Any) -> Any:
 
 
 def batches_of(loader: Any, epochs: int = 1) -> Iterator[Any]:
-    """The batches of that many epochs, as NumPy arrays."""
     for _ in range(epochs):
         for batch in loader:
             yield numpy_of(batch)
 
 
 def log_lines(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """What the package has logged."""
     return [record.getMessage() for record in caplog.records if record.name == "adapters"]

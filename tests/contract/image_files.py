@@ -27,7 +27,6 @@ def encoded(image: Any, kind: str = "PNG", **options: Any) -> bytes:
 
 
 def by_opencv(image: np.ndarray, ending: str = ".png") -> bytes:
-    """RGB(A) of any depth."""
     order = {3: [2, 1, 0], 4: [2, 1, 0, 3]}.get(image.shape[2] if image.ndim == 3 else 1)
     return cv2.imencode(ending, image if order is None else image[:, :, order])[1].tobytes()
 

@@ -93,8 +93,6 @@ class DataSet:
 
 
 class Several(DataSet):
-    """Is asked for several samples at once."""
-
     def __getitems__(self, numbers: list[int]) -> list[Any]:
         with self.watch.inside():
             return [np.int64(number) for number in numbers]
@@ -112,8 +110,6 @@ class Function:
 
 
 class Sampler:
-    """Gives all numbers, and is watched at each."""
-
     def __init__(self, watch: Any) -> None:
         self.watch = watch
 

@@ -2,34 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from adapters import RecordError
-from tests.sources.record_files import SUFFIXES, write
+from tests.records.materials import SUFFIXES
 
 RECORDS = [b"record %02d" % number * (1 + number % 3) for number in range(50)]
 formats = pytest.mark.parametrize("format", SUFFIXES)
 
 
-def written(folder: Path, format: str, records: list[bytes], name: str = "a") -> Path:
-    """A file under this name and the suffix of its format."""
-    path = write(folder / f"{name}{SUFFIXES[format]}", format, records)
-    path.with_suffix(".idx").unlink()
-    return path
-
-
-def content_of(folder: Path, format: str, records: list[bytes]) -> bytes:
-    """The bytes of such a file."""
-    path = written(folder, format, records, "made")
-    content = path.read_bytes()
-    path.unlink()
-    return content
-
-
 def taken_apart(source: object) -> list[bytes | None]:
-    """The records, None for each that is an error."""
     found: list[bytes | None] = []
     for number in range(len(source)):  # type: ignore[arg-type]
         try:

@@ -11,31 +11,11 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
-from adapters import (
-    Boxes,
-    Feature,
-    ImageDecoder,
-    Points,
-    RecordError,
-    SafeSequence,
-    open_images,
-    open_records,
-    pad,
-)
+import adapters
+from adapters import Boxes, Feature, ImageDecoder, Points, RecordError, open_images, open_records
 from adapters.records import irheader
-from tests.contract.detection import (
-    BBOX,
-    DECODERS,
-    LABEL,
-    MOVING,
-    detection,
-    example,
-    followed,
-    gradient,
-    place_of,
-    random_boxes,
-    written,
-)
+from tests.contract import detection as scenes
+from tests.contract.detection import BBOX, DECODERS, MOVING, detection, example, gradient, written
 from tests.contract.front_ends import batches_of, loader_of
 from tests.images.pictures import encoded as image_file
 from tests.images.pictures import npy
@@ -45,7 +25,6 @@ OUTPUTS = ("image/encoded", "boxes")
 
 
 def opened(folder: Path, payloads: Iterable[bytes], decode: Any, **options: Any) -> Any:
-    """Records of these payloads."""
     return open_records(written(folder / "a.tfrecord", payloads), decode=decode, **options)
 
 
@@ -61,7 +40,7 @@ def test_boxes_are_where_the_pixels_say(tmp_path, name, min_visible):
     """6,400 random boxes, within half a pixel, also after a JPEG was decoded at half its size."""
     rng = np.random.default_rng(len(name))
     sizes = rng.integers(100, 250, (IMAGES, 2)).tolist()
-    given = [random_boxes(rng, EACH) for _ in sizes]
+    given = [scenes.random_boxes(rng, EACH) for _ in sizes]
     images = [
         jpeg(gradient(*size)) if number % 2 else npy(gradient(*size))
         for number, size in enumerate(sizes)
@@ -70,12 +49,13 @@ def test_boxes_are_where_the_pixels_say(tmp_path, name, min_visible):
     source = opened(tmp_path, map(detection, images, given), spec, outputs=OUTPUTS)
     moved = 0
     for (height, width), boxes, (pixels, target) in zip(sizes, given, source):
-        found, place = dict(zip(target["classes"].tolist(), target["boxes"])), place_of(pixels)
+        found = dict(zip(target["classes"].tolist(), target["boxes"]))
+        place = scenes.place_of(pixels)
         assert target["boxes"].dtype == np.float32
         assert target["classes"].dtype == np.int64
         for number, (top, left, bottom, right) in enumerate(boxes):
             box = np.array([left * width, top * height, right * width, bottom * height])
-            expected, share = followed(box, place, *pixels.shape[:2])
+            expected, share = scenes.followed(box, place, *pixels.shape[:2])
             if abs(share - max(min_visible, 0.002)) < 0.02:
                 continue
             assert (number in found) == (share > min_visible)
@@ -96,7 +76,7 @@ def test_points_are_where_the_pixels_say(tmp_path):
     spec = {"image": DECODERS["random resized"], "points": Points()}
     seen = 0
     for points, sample in zip(given, opened(tmp_path, payloads, spec)):
-        (scale_x, begin_x), (scale_y, begin_y) = place_of(sample["image"])
+        (scale_x, begin_x), (scale_y, begin_y) = scenes.place_of(sample["image"])
         xs = (points[:, 0] * 150 - begin_x) / scale_x
         ys = (points[:, 1] * 200 - begin_y) / scale_y
         found, visible = sample["points"]["points"], sample["points"]["visible"]
@@ -206,7 +186,7 @@ def test_boxes_are_dropped_with_other_values(tmp_path):
 
 def test_image_is_followed_if_it_is_no_output(tmp_path):
     rng = np.random.default_rng(1)
-    given = [random_boxes(rng, 4) for _ in range(9)]
+    given = [scenes.random_boxes(rng, 4) for _ in range(9)]
     path = written(tmp_path / "a.tfrecord", [detection(npy(gradient(99, 90)), b) for b in given])
     spec = {"image/encoded": DECODERS["random resized"], "boxes": Boxes()}
     both = open_records(path, decode=spec, outputs=OUTPUTS)
@@ -235,7 +215,6 @@ def test_image_that_is_followed_is_one(tmp_path):
 
 
 def det_label(rows: NDArray[Any], header: Iterable[float] = ()) -> list[float]:
-    """A detection label of im2rec with these objects."""
     header = list(header)
     return [2 + len(header), rows.shape[1], *header, *rows.ravel().tolist()]
 
@@ -308,7 +287,7 @@ def test_im2rec_labels_that_would_stay_are_an_error(tmp_path, decoder, shape):
     features = {"image": decoder, "label": Feature("float32", shape)}
     named = open_records(path, decode=features, outputs=("image", "label"))
     for source in (open_records(path, decode=decoder), named):
-        for read in (source.__getitem__, SafeSequence(source, 2, workers=0).__getitem__):
+        for read in (source.__getitem__, adapters.SafeSequence(source, 2, workers=0).__getitem__):
             with pytest.raises(RecordError, match=r'"label": Boxes\.im2rec\(\)'):
                 read(0)
     plain = open_records(path, decode={**features, "image": ImageDecoder(8)})
@@ -336,7 +315,7 @@ def test_im2rec_lists_beside_a_crop_are_an_error(tmp_path, count):
 def detections(tmp_path) -> str:
     rng = np.random.default_rng(4)
     images = [image_file(gradient(*rng.integers(60, 200, 2)), "JPEG") for _ in range(24)]
-    boxes = [random_boxes(rng, int(count)) for count in rng.integers(0, 6, 24)]
+    boxes = [scenes.random_boxes(rng, int(count)) for count in rng.integers(0, 6, 24)]
     return written(tmp_path / "a.tfrecord", map(detection, images, boxes))
 
 
@@ -348,7 +327,7 @@ SPEC = {
 
 def padded(front_end: str, path: str, workers: str = "inline") -> list[Any]:
     source = open_records(path, decode=SPEC, outputs=OUTPUTS)
-    arguments = {"workers": workers, "shuffle": True, "collate": pad((None, -1))}
+    arguments = {"workers": workers, "shuffle": True, "collate": adapters.pad((None, -1))}
     with loader_of(front_end, source, 6, **arguments) as loader:
         return list(batches_of(loader))
 
@@ -372,7 +351,10 @@ def test_padded_batches_are_the_same_for_all_workers(detections, front_end, work
 )
 def test_padded_batches_are_the_remedy(detections, outputs, remedy):
     source = open_records(detections, decode=SPEC, outputs=outputs)
-    with SafeSequence(source, 6, workers=0) as batches, pytest.raises(ValueError, match=remedy):
+    with (
+        adapters.SafeSequence(source, 6, workers=0) as batches,
+        pytest.raises(ValueError, match=remedy),
+    ):
         batches[0]
 
 
@@ -380,7 +362,6 @@ def test_padded_batches_are_the_remedy(detections, outputs, remedy):
 
 
 def one_box(folder: Path) -> str:
-    """An Example with one box, of no area."""
     return written(folder / "a.tfrecord", [detection(npy(gradient(9, 9)), np.zeros((1, 4)))])
 
 
@@ -400,8 +381,6 @@ def test_coordinates_that_would_stay_are_an_error(tmp_path, decoder, name):
 
 
 class VarLenFeature:
-    """TensorFlow's."""
-
     dtype = "float32"
 
 
@@ -460,7 +439,7 @@ def test_records_without_such_boxes_are_errors(tmp_path, boxes, values, message)
 
 def test_records_with_columns_of_several_lengths(tmp_path):
     values = {name: [0.1] * (1 + (name == BBOX[2])) for name in BBOX}
-    payload = example({**values, LABEL: [1]})
+    payload = example({**values, scenes.LABEL: [1]})
     source = opened(tmp_path, [payload], {"boxes": Boxes(output="rel_xyxy")})
     with pytest.raises(RecordError, match=r"as many values of each .*found \[1, 1, 2, 1\]"):
         source[0]

@@ -13,7 +13,9 @@ import pytest
 from adapters import Feature, ImageDecoder, RecordError, SafeSequence, open_records, pack
 from adapters.cli import main
 from tests.contract.front_ends import batches_of, loader_of, log_lines
-from tests.contract.record_files import RECORDS, SUFFIXES, formats, taken_apart, written
+from tests.contract.record_files import RECORDS, formats, taken_apart
+from tests.records.materials import SUFFIXES, written
+from tests.sources.record_files import damage
 
 verifications = pytest.mark.parametrize("verify", [True, False])
 
@@ -26,15 +28,7 @@ def begins(format: str, records: list[bytes]) -> list[int]:
     return [0, *np.cumsum(sizes).tolist()]
 
 
-def flip(path: Path, place: int, bits: int = 1) -> None:
-    """Change one byte."""
-    content = bytearray(path.read_bytes())
-    content[place] ^= bits
-    path.write_bytes(content)
-
-
 def cut(path: Path) -> None:
-    """Take the last byte away."""
     path.write_bytes(path.read_bytes()[:-1])
 
 
@@ -82,7 +76,7 @@ def test_cut_compressed_file_has_its_whole_records(compress, tmp_path):
 def test_damaged_compressed_file(verify, tmp_path):
     path = written(tmp_path, "tfrecord", NOISE)
     path.write_bytes(gzip.compress(path.read_bytes(), 6))
-    flip(path, path.stat().st_size // 2, 0xFF)
+    damage(path, path.stat().st_size // 2, 0xFF)
     found = taken_apart(open_records(path, verify=verify))
     assert found[:20] == NOISE[:20]
     assert all(each is None or each in NOISE for each in found)
@@ -97,14 +91,10 @@ def test_index_from_before_hides_nothing(format, tmp_path):
     assert taken_apart(open_records(path)) == [*RECORDS[:-1], None]
 
 
-def number_of(record: bytes) -> np.float32:
-    return np.float32(record[7:9])
-
-
 def test_skip_takes_another_record(front_end, tmp_path, log):
     path = written(tmp_path, "tfrecord", RECORDS)
     cut(path)
-    source = open_records(path, decode=number_of)
+    source = open_records(path, decode=lambda record: np.float32(record[7:9]))
     with loader_of(front_end, source, 10, on_error="skip") as loader:
         assert np.concatenate(list(batches_of(loader))).tolist() == [*range(49), 0]
     assert any(f"{path}: 1 of 50 records can't be read" in line for line in log_lines(log))
@@ -115,7 +105,7 @@ def test_skip_takes_another_record(front_end, tmp_path, log):
 def test_flipped_bit_in_a_length_costs_one_record(place, verify, tmp_path):
     """In the length, or in its CRC."""
     path = written(tmp_path, "tfrecord", RECORDS)
-    flip(path, begins("tfrecord", RECORDS)[20] + place, 0x10)
+    damage(path, begins("tfrecord", RECORDS)[20] + place, 0x10)
     found = taken_apart(open_records(path, verify=verify))
     expected = [*RECORDS[:20], None, *RECORDS[21:]]
     if not verify and place == 9:  # Without the CRC, nothing is wrong with the length.
@@ -151,7 +141,7 @@ def test_damaged_record_of_records(where, behind, tmp_path):
     records = [*RECORDS[:5], inner, *RECORDS[5 : 5 + behind]]
     path = written(tmp_path, "tfrecord", records)
     if where == "length":
-        flip(path, begins("tfrecord", records)[5])
+        damage(path, begins("tfrecord", records)[5], 1)
         expected = [*records[:5], None, *records[6:]]
     else:
         path.write_bytes(path.read_bytes()[: begins("tfrecord", records)[6] - 1])
@@ -163,7 +153,7 @@ def test_damaged_record_of_records(where, behind, tmp_path):
 def test_damaged_first_record_hides_no_other(format, tmp_path):
     """The name tells the format then."""
     path = written(tmp_path, format, RECORDS)
-    flip(path, 1)
+    damage(path, 1, 1)
     assert taken_apart(open_records(path)) == [None, *RECORDS[1:]]
 
 
@@ -171,7 +161,7 @@ def test_damaged_first_record_hides_no_other(format, tmp_path):
 def test_damaged_recordio_goes_on_at_the_next_header(bit, tmp_path):
     """Whatever is wrong with a header; there is no CRC, so the record before may be in doubt."""
     path = written(tmp_path, "recordio", RECORDS)
-    flip(path, begins("recordio", RECORDS)[20] + bit // 8, 1 << bit % 8)
+    damage(path, begins("recordio", RECORDS)[20] + bit // 8, 1 << bit % 8)
     found = taken_apart(open_records(path))
     assert found[:19] == RECORDS[:19]
     assert found[-28:] == RECORDS[-28:]
@@ -184,7 +174,7 @@ def test_damaged_recordio_of_several_parts(tmp_path):
     magic = bytes.fromhex("0a23d7ce")
     records = [magic * 3 + b"%d" % number + magic for number in range(30)]
     path = written(tmp_path, "recordio", records)
-    flip(path, 10 * (path.stat().st_size // 30) + 17)
+    damage(path, 10 * (path.stat().st_size // 30) + 17, 1)
     found = taken_apart(open_records(path))
     assert found[:9] == records[:9]
     assert found[-19:] == records[-19:]
@@ -239,7 +229,7 @@ def test_commands_give_the_whole_ones_and_a_status(format, tmp_path, capsys):
 @formats
 def test_commands_leave_out_what_is_damaged(format, tmp_path, capsys):
     path = written(tmp_path, format, RECORDS)
-    flip(path, begins(format, RECORDS)[20] + 1, 0xFF)
+    damage(path, begins(format, RECORDS)[20] + 1, 0xFF)
     assert main(["convert", str(path), str(tmp_path / "b.tfrecord")]) == 1
     found = open_records(tmp_path / "b.tfrecord")[:]
     assert found[:19] == RECORDS[:19]
@@ -279,7 +269,7 @@ def test_batches_have_all_but_the_damaged_ones(format, decode, where, verify, tm
     else:
         with open_records(path) as whole:
             before = [whole.read(each) for each in range(number)]
-        flip(path, begins(format, before)[-1] + 4)
+        damage(path, begins(format, before)[-1] + 4, 1)
     renamed = isinstance(decode, dict) and format == "tfrecord"
     fields = {"label": "image/class/label"} if renamed else None
     source = open_records(path, decode=decode, fields=fields, verify=verify)

@@ -11,32 +11,23 @@ import psutil
 import pytest
 
 from adapters import WorkerError
-from tests.contract.faults import (
-    BAD,
-    BATCH_SIZE,
-    CLOSE_SECONDS,
-    COUNT,
-    Numbers,
-    SpoiltError,
-    collate,
-)
+from tests.contract import faults
+from tests.contract.faults import BAD, BATCH_SIZE, CLOSE_SECONDS, Numbers, SpoiltError, collate
 from tests.contract.front_ends import ALL_WORKERS, batches_of, loader_of
 
 
 def read(loader: Any) -> list[Any]:
-    """The batches of an epoch, as lists."""
     return [[int(number) for number in batch] for batch in batches_of(loader)]
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
-    """Fail if it isn't so in time."""
     deadline = time.monotonic() + CLOSE_SECONDS
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.02)
 
 
-EXPECTED = np.arange(COUNT).reshape(-1, BATCH_SIZE).tolist()
+EXPECTED = np.arange(faults.COUNT).reshape(-1, BATCH_SIZE).tolist()
 BEFORE = BAD // BATCH_SIZE
 # A process that imports MXNet anew takes seconds.
 SUBMIT_EXIT, RUN_KILL = ("submit", "exit", "keras"), ("run", "kill", "keras")

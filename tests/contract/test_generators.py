@@ -54,7 +54,6 @@ NAMES = {
 
 
 def parts_of(place: str, kind: str) -> dict[str, Any]:
-    """The data set, and a transform."""
     if place == "an imported module":
         return {"source": NUMBERS, "transform": drawing.of_this_module}
     if place == "three":
@@ -70,7 +69,6 @@ def parts_of(place: str, kind: str) -> dict[str, Any]:
 
 
 def read(front_end: str, workers: str, epochs: int = 1, **arguments: Any) -> Any:
-    """The rows of all samples: number, draw, process."""
     source = arguments.pop("source")
     with loader_of(front_end, source, BATCH_SIZE, workers=workers, **arguments) as loader:
         return np.concatenate(list(batches_of(loader, epochs)))

@@ -12,31 +12,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from adapters import (
-    Feature,
-    ImageDecoder,
-    RecordError,
-    SafeSequence,
-    open_images,
-    open_records,
-    pack,
-)
-from tests.contract.image_files import (
-    COLOURS,
-    IDS,
-    NEAREST,
-    RGB16,
-    RGBA16,
-    SIXTEEN,
-    TRANSPARENT,
-    bands,
-    by_opencv,
-    encoded,
-    palette,
-    tiff,
-)
-from tests.contract.record_files import SUFFIXES
+import adapters
+from adapters import Feature, ImageDecoder, RecordError, SafeSequence, open_records, pack
+from tests.contract import image_files
+from tests.contract.image_files import COLOURS, NEAREST, RGB16, SIXTEEN, TRANSPARENT, encoded, tiff
 from tests.images.pictures import npy
+from tests.records.materials import SUFFIXES
 from tests.sources.example_files import encoded as example
 from tests.sources.example_files import file_of
 
@@ -49,15 +30,15 @@ RNG = np.random.default_rng(8)
 PLANES = np.moveaxis(RGB16, 2, 0)
 KEPT = {
     "16-bit grey PNG": (encoded(SIXTEEN), SIXTEEN),
-    "16-bit RGB PNG": (by_opencv(RGB16), RGB16),
-    "16-bit RGBA PNG": (by_opencv(RGBA16), RGBA16),
+    "16-bit RGB PNG": (image_files.by_opencv(RGB16), RGB16),
+    "16-bit RGBA PNG": (image_files.by_opencv(image_files.RGBA16), image_files.RGBA16),
     "16-bit RGB TIFF": (tiff(RGB16, photometric="rgb"), RGB16),
     "16-bit NPY": (npy(SIXTEEN), SIXTEEN),
     "16-bit JPEG 2000": (encoded(SIXTEEN, "JPEG2000"), SIXTEEN),
-    "TIFF of 2 bands": bands(2),
-    "TIFF of 3 bands that aren't RGB": bands(3, "uint8"),
-    "TIFF of 4 bands": bands(4, extrasamples=["unspecified"] * 3),
-    "TIFF of 13 bands": bands(13),
+    "TIFF of 2 bands": image_files.bands(2),
+    "TIFF of 3 bands that aren't RGB": image_files.bands(3, "uint8"),
+    "TIFF of 4 bands": image_files.bands(4, extrasamples=["unspecified"] * 3),
+    "TIFF of 13 bands": image_files.bands(13),
     "planar TIFF": (tiff(PLANES, photometric="rgb", planarconfig="separate"), RGB16),
     "RGBA TIFF": (encoded(TRANSPARENT, "TIFF"), TRANSPARENT),
     "RGBA TIFF, upside down": (encoded(TRANSPARENT, "TIFF", tiffinfo={274: 4}), TRANSPARENT[::-1]),
@@ -102,7 +83,7 @@ def test_negative_numbers_are_no_uint16(kind, signed):
 
 
 def test_bands_first_with_mean_and_std():
-    content, expected = bands(5)
+    content, expected = image_files.bands(5)
     decoder = ImageDecoder(
         dtype="float32", channels=5, layout="NCHW", mean=range(5), std=[1, 2, 4, 8, 16]
     )
@@ -119,7 +100,7 @@ SHADES = cv2.cvtColor(COLOURS, cv2.COLOR_RGB2GRAY)
     [
         (encoded(COLOURS[:, :, 0]), 3, COLOURS[:, :, :1].repeat(3, 2)),
         (encoded(OPAQUE), 3, COLOURS),
-        (encoded(palette()), 3, np.array(palette().convert("RGB"))),
+        (encoded(image_files.palette()), 3, np.array(image_files.palette().convert("RGB"))),
         (npy(COLOURS[:, :, 0] > 99), 3, (COLOURS[:, :, :1] > 99).repeat(3, 2)),
         (encoded(COLOURS), 4, OPAQUE),
         (encoded(COLOURS), 1, SHADES[..., None]),
@@ -143,16 +124,16 @@ LOST = {
     "16-bit NPY": (npy(RGB16), 'dtype="uint16"'),
     "16-bit JPEG 2000": (encoded(SIXTEEN, "JPEG2000"), 'dtype="uint16"'),
     "float TIFF": (tiff(COLOURS.astype("f4"), photometric="rgb"), 'dtype="float32"'),
-    "HDR": (by_opencv(COLOURS.astype("f4"), ".hdr"), 'dtype="float32"'),
+    "HDR": (image_files.by_opencv(COLOURS.astype("f4"), ".hdr"), 'dtype="float32"'),
     "RGBA PNG": (encoded(TRANSPARENT), "channels=4 or None keeps it.*channels=3 drops"),
     "RGBA WebP": (encoded(TRANSPARENT, "WEBP", lossless=True, exact=True), "channels=4"),
     "RGBA NPY": (npy(TRANSPARENT), "channels=4"),
     "grey and alpha": (encoded(TRANSPARENT[:, :, 2:]), "channels=2"),
     "transparent colour": (encoded(COLOURS, transparency=tuple(COLOURS[3, 4].tolist())), "=4"),
-    "transparent grey": (encoded(IDS, transparency=7), "channels=2"),
-    "transparent index": (encoded(palette(), transparency=7), "channels=4"),
-    "13 bands": (bands(13, "uint8")[0], "channels=13 or None"),
-    "2 bands": (bands(2, "uint8")[0], "channels=2"),
+    "transparent grey": (encoded(image_files.IDS, transparency=7), "channels=2"),
+    "transparent index": (encoded(image_files.palette(), transparency=7), "channels=4"),
+    "13 bands": (image_files.bands(13, "uint8")[0], "channels=13 or None"),
+    "2 bands": (image_files.bands(2, "uint8")[0], "channels=2"),
     "pages": (encoded(FRAMES[0], "TIFF", **MOVING), "function"),
     "moving GIF": (encoded(FRAMES[0], "GIF", **MOVING), "function"),
     "moving WebP": (encoded(FRAMES[0], "WEBP", **MOVING), "function"),
@@ -174,7 +155,7 @@ def test_lost_unasked_is_an_error_with_the_remedy(name, way, tmp_path):
         path = file_of(tmp_path, [example({"image": [content], "label": [1]})])
         source = open_records(path, decode={"image": ImageDecoder(16), "label": Feature("int64")})
     else:
-        source = open_images([path], decode=decode)
+        source = adapters.open_images([path], decode=decode)
     with pytest.raises(RecordError, match=remedy) as raised:
         SafeSequence(source, 1, workers=0)[0] if way == "a batch" else source[0]
     assert str(path) in str(raised.value)
@@ -237,7 +218,7 @@ def test_nearest_is_opencvs_and_pillows_on_500_crops():
     [("PNG", None), ("TIFF", "center"), ("NPY", "random"), ("PNG", "random"), ("TIFF", None)],
 )
 def test_mask_has_no_other_ids(kind, crop):
-    content = npy(IDS) if kind == "NPY" else encoded(IDS, kind)
+    content = npy(image_files.IDS) if kind == "NPY" else encoded(image_files.IDS, kind)
     resize = {"resize_short": 26} if crop in ("center", "random") else {}
     for size in (7, (19, 33), 90):
         decoder = ImageDecoder(size, crop=crop, flip=True, **resize, **NEAREST)
@@ -248,17 +229,18 @@ def test_mask_has_no_other_ids(kind, crop):
 @pytest.mark.parametrize("channels", [1, None])
 @pytest.mark.parametrize("kind", ["PNG", "BMP", "TIFF", "GIF"])
 def test_mask_by_a_palette(kind, channels):
-    content = encoded(palette(), kind)
+    content = encoded(image_files.palette(), kind)
     decoder = ImageDecoder(channels=channels, interpolation="nearest")
     stored = np.array(Image.open(io.BytesIO(content)))
     np.testing.assert_array_equal(decoder.decode(content)[:, :, 0], stored)
-    assert kind == "GIF" or (stored == IDS).all()  # As a GIF, Pillow renumbers its colours.
+    # As a GIF, Pillow renumbers its colours.
+    assert kind == "GIF" or (stored == image_files.IDS).all()
 
 
 @pytest.mark.parametrize("bits", [1, 2, 4])
 def test_mask_by_a_small_palette(bits):
     ids = RNG.integers(0, 1 << bits, (30, 41), np.uint8)
-    content = encoded(palette(ids), bits=bits)
+    content = encoded(image_files.palette(ids), bits=bits)
     np.testing.assert_array_equal(ImageDecoder(**NEAREST).decode(content)[:, :, 0], ids)
 
 
@@ -297,7 +279,6 @@ def test_16_bits_are_cut_and_resized_as_8(dtype):
 
 
 def packed(folder: Path, content: bytes, format: str = "recordio", **options: Any) -> Path:
-    """A record file of one image."""
     path = folder / f"x{SUFFIXES[format]}"
     pack([(content, 1)], path, format=format, **options)
     return path
@@ -305,11 +286,11 @@ def packed(folder: Path, content: bytes, format: str = "recordio", **options: An
 
 STORED = {
     "16-bit grey": (encoded(SIXTEEN), SIXTEEN[..., None]),
-    "16-bit RGB": (by_opencv(RGB16), RGB16),
-    "16-bit RGBA": (by_opencv(RGBA16), RGBA16),
+    "16-bit RGB": (image_files.by_opencv(RGB16), RGB16),
+    "16-bit RGBA": (image_files.by_opencv(image_files.RGBA16), image_files.RGBA16),
     "RGBA": (encoded(TRANSPARENT), TRANSPARENT),
     "grey": (encoded(COLOURS[:, :, 0]), COLOURS[:, :, :1]),
-    "13 bands": bands(13),
+    "13 bands": image_files.bands(13),
     "floats": (tiff(COLOURS / np.float32(7), photometric="rgb"), COLOURS / np.float32(7)),
 }
 

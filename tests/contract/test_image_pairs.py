@@ -27,7 +27,6 @@ def ramp(number: int) -> np.ndarray:
 
 
 def pairs(folder: Path, count: int = 12) -> list[tuple[str, str]]:
-    """Files of images and masks, which are written the first time."""
     names = []
     for number in range(count):
         image, mask = folder / f"images/{number:02}.png", folder / f"masks/{number:02}.png"

@@ -16,7 +16,6 @@ from tests.images.pictures import npy
 
 
 def suggestion(path: str | Path, capsys: Any) -> tuple[str, dict[str, Any]]:
-    """What is said of a file, and the features to be pasted."""
     assert main(["inspect", str(path)]) == 0
     said = capsys.readouterr().out
     names: dict[str, Any] = {"Boxes": Boxes, "Feature": Feature, "ImageDecoder": ImageDecoder}
@@ -78,7 +77,6 @@ def serialized(array: object) -> bytes:
 
 
 def file_of(tmp_path, *arrays: object) -> str:
-    """A serialized tensor in each record."""
     payloads = [example({"x": [serialized(array)]}) for array in arrays]
     return written(tmp_path / "train.tfrecord", payloads)
 
@@ -87,7 +85,6 @@ PHOTO = encoded(np.zeros((24, 32, 3), np.uint8), "JPEG")
 
 
 def frames(count: int) -> bytes:
-    """A SequenceExample of so many JPEGs."""
     step = tf.train.Feature(bytes_list=tf.train.BytesList(value=[PHOTO]))
     lists = {"frames": tf.train.FeatureList(feature=[step] * count)}
     return tf.train.SequenceExample(

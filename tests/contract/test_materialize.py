@@ -15,19 +15,8 @@ import cv2
 import numpy as np
 import pytest
 
-from adapters import (
-    Boxes,
-    Cache,
-    Feature,
-    ImageDecoder,
-    RecordError,
-    concatenate,
-    materialize,
-    mix,
-    open_images,
-    open_records,
-    split,
-)
+import adapters
+from adapters import ImageDecoder, concatenate, materialize, open_images, open_records, split
 from tests.contract.front_ends import batches_of, loader_of
 from tests.contract.occupancy import LENGTH, DataSet, Occupancy
 from tests.sources.every_kind import all_samples
@@ -47,7 +36,6 @@ DECODERS = [
 
 
 def batches(source: Any, workers: str = "inline", front_end: str = "keras") -> list[Any]:
-    """All batches of two epochs."""
     with loader_of(front_end, source, 5, workers=workers, shuffle=True, seed=3) as loader:
         return list(batches_of(loader, epochs=2))
 
@@ -148,11 +136,11 @@ def test_samples_of_features(tmp_path):
     path = file_of(tmp_path, [encoded(features(number)) for number in range(11)])
     decode = {
         "image": ImageDecoder(16, crop="random", resize_short=18, flip=True),
-        "label": Feature("int64"),
-        "words": Feature("float32", (None, 4), default=-1),
-        "raw": Feature("uint8", (2, 3), stored="raw"),
-        "missing": Feature("float32", (2,), default=(1, 2)),
-        "tags": Feature(bytes, (None,), default=b"-"),
+        "label": adapters.Feature("int64"),
+        "words": adapters.Feature("float32", (None, 4), default=-1),
+        "raw": adapters.Feature("uint8", (2, 3), stored="raw"),
+        "missing": adapters.Feature("float32", (2,), default=(1, 2)),
+        "tags": adapters.Feature(bytes, (None,), default=b"-"),
     }
     source = open_records(path, decode=decode)
     same(batches(materialize(source, tmp_path / "decoded")), batches(source))
@@ -160,7 +148,7 @@ def test_samples_of_features(tmp_path):
     decoded = materialize(pairs, tmp_path / "pairs")
     same(batches(decoded), batches(pairs))
     np.testing.assert_array_equal(decoded.labels_of(np.arange(11)), np.arange(11))
-    texts = {"name": Feature(str), "tags": Feature(str, (None,), default="")}
+    texts = {"name": adapters.Feature(str), "tags": adapters.Feature(str, (None,), default="")}
     source = open_records(path, decode=texts)
     decoded = materialize(source, tmp_path / "texts")
     same_samples(decoded, source)
@@ -168,8 +156,6 @@ def test_samples_of_features(tmp_path):
 
 
 class Own:
-    """Samples of all that a sample may have."""
-
     def __init__(self, varies: bool = False) -> None:
         self.varies = varies
 
@@ -261,7 +247,7 @@ def test_source_that_draws_is_refused(tmp_path):
     drawn = open_images(varied(tmp_path / "in"), decode=DECODERS[3])
     with pytest.raises(ValueError, match="materialize its parts"):
         materialize(concatenate([drawn, drawn]), tmp_path / "b")
-    boxes = open_records(path, decode={"image/encoded": DECODERS[3], "boxes": Boxes()})
+    boxes = open_records(path, decode={"image/encoded": DECODERS[3], "boxes": adapters.Boxes()})
     with pytest.raises(ValueError, match="no Boxes or Points"):
         materialize(boxes, tmp_path / "c")
 
@@ -277,13 +263,13 @@ def test_samples_that_cannot_be_stored(tmp_path):
         materialize([(1, 2), (1, 2, 3)], tmp_path / "c")
     assert not list((tmp_path / "c").glob("*"))
     with pytest.raises(ValueError, match=r"materialize\(source, folder\)"):
-        Cache(tmp_path, decoded=True)
+        adapters.Cache(tmp_path, decoded=True)
 
 
 def test_damaged_image_is_told(tmp_path):
     path = jpeg_file(tmp_path, "recordio")
     damage(path, 900)
-    with pytest.raises(RecordError):
+    with pytest.raises(adapters.RecordError):
         materialize(open_records(path, decode=DECODERS[0]), tmp_path / "decoded")
 
 
@@ -388,7 +374,7 @@ def test_source_with_an_order_or_whole_batches_is_refused(tmp_path):
     import keras
 
     with pytest.raises(ValueError, match="no order of its own"):
-        materialize(mix([np.zeros(9), np.ones(9)], [9, 1]), tmp_path / "a")
+        materialize(adapters.mix([np.zeros(9), np.ones(9)], [9, 1]), tmp_path / "a")
     with pytest.raises(TypeError, match="whole batches"):
         materialize(keras.utils.PyDataset(), tmp_path / "b")
 

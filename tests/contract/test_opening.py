@@ -20,7 +20,8 @@ import pytest
 from adapters import RecordError, open_images, open_records
 from adapters.cli import main
 from adapters.remote.clients import forget
-from tests.contract.record_files import RECORDS, content_of, formats, taken_apart, written
+from tests.contract.record_files import RECORDS, formats, taken_apart
+from tests.records.materials import encoded, written
 from tests.remote.rangeserver import RangeServer
 from tests.sources.image_folders import varied
 from tests.sources.record_files import write
@@ -30,13 +31,12 @@ from tests.sources.record_files import write
 def path(tmp_path: Path, format: str) -> Path:
     """A record file whose name tells no format."""
     path = tmp_path / "a"
-    path.write_bytes(content_of(tmp_path, format, RECORDS))
+    path.write_bytes(encoded(format, RECORDS))
     return path
 
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The user's cache folder, which isn't there yet."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home" / "cache"))
     return tmp_path / "home" / "cache"
 
@@ -54,7 +54,7 @@ def indexes_in(cache: Path) -> list[Path]:
 def test_nothing_is_written_beside_record_files(format, name, tmp_path, cache):
     folder = tmp_path / "out"
     folder.mkdir()
-    (folder / name).write_bytes(content_of(tmp_path, format, RECORDS))
+    (folder / name).write_bytes(encoded(format, RECORDS))
     for _ in range(2):
         with open_records(folder / name) as source:
             assert source[:] == RECORDS
@@ -89,7 +89,6 @@ OTHERS = {
 
 
 def overwrite(path: Path, content: bytes) -> None:
-    """Change a file, but neither its size nor its time."""
     before = path.stat()
     path.write_bytes(content)
     assert path.stat().st_size == before.st_size
@@ -104,10 +103,10 @@ def test_kept_index_of_a_file_of_the_same_size_and_time(
 ):
     assert open_records(path, verify=verify)[:] == RECORDS
     records = OTHERS[others]
-    content = content_of(tmp_path, format, records)
+    content = encoded(format, records)
     if len(content) < path.stat().st_size:
         filler = bytes(path.stat().st_size - len(content) - OVERHEAD[format])
-        content = content_of(tmp_path, format, records := [*records, filler])
+        content = encoded(format, records := [*records, filler])
     overwrite(path, content)
     assert open_records(path, verify=verify)[:] == records
 
@@ -117,10 +116,10 @@ def test_kept_index_of_records_not_looked_at(format, tmp_path, cache):
     """Of a thousand, 64 are looked at before an index is believed."""
     records = [b"%04d" % number for number in range(1000)]
     path = tmp_path / "a"
-    path.write_bytes(content_of(tmp_path, format, records))
+    path.write_bytes(encoded(format, records))
     assert open_records(path)[:] == records
     others = [*records[:500], b"%04d" % 500 + bytes(OVERHEAD[format] + 4), *records[502:]]
-    overwrite(path, content_of(tmp_path, format, others))
+    overwrite(path, encoded(format, others))
     found = taken_apart(open_records(path))
     assert all(record in others for record in found if record is not None)
     assert {number for number, record in enumerate(found) if record is None} <= {500, 501}
@@ -227,7 +226,6 @@ def test_image_file_of_another_kind(tmp_path, kind):
 
 @pytest.fixture
 def spark(tmp_path):
-    """A folder as Spark writes it: two parts with records, and an empty one."""
     folder = tmp_path / "out"
     folder.mkdir()
     for part, count in enumerate((3, 0, 2)):
@@ -299,8 +297,8 @@ def test_url_asks_for_its_own_object(server, tmp_path, name, asked):
     if "?" in asked:
         pytest.importorskip("aiohttp")
     for shortened in (asked.partition("%23")[0], asked.partition("?")[0]):
-        server.objects[shortened] = content_of(tmp_path, "recordio", [b"wrong"])
-    server.objects[asked] = content_of(tmp_path, "recordio", [b"right"])
+        server.objects[shortened] = encoded("recordio", [b"wrong"])
+    server.objects[asked] = encoded("recordio", [b"right"])
     with open_records(server.url(name)) as records:
         assert records[:] == [b"right"]
 

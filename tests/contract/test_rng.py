@@ -23,7 +23,6 @@ BATCHES = np.arange(8)
 
 
 def read(function: Any, argument: str = "transform", front_end: str = "keras") -> Any:
-    """All that the batches hold, with that function."""
     source = NUMBERS if argument == "transform" else BATCHES
     with loader_of(front_end, source, 4, **{argument: function}) as loader:
         return np.concatenate(list(batches_of(loader)))
@@ -84,7 +83,6 @@ def test_rng_is_passed_to_its_name(function, argument, front_end):
 def rows_of(
     source: Any, batch_size: int, workers: str, front_end: str = "keras", **more: Any
 ) -> Any:
-    """Number and draw of each sample, in two epochs."""
     with loader_of(front_end, source, batch_size, workers=workers, **more) as loader:
         return np.concatenate(list(batches_of(loader, 2)))
 
@@ -183,8 +181,6 @@ def two(x: Any, y: Any) -> Any:
 
 
 class TwoArguments:
-    """An object that is called with two."""
-
     def __call__(self, x: Any, y: Any) -> Any:
         return x, y
 
@@ -236,7 +232,6 @@ DECODER = ImageDecoder(8, crop="random_resized", flip=True)
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a record file, and a folder of images."""
     folder = tmp_path_factory.mktemp("files")
     contents = [encoded(picture(20, 30 + n)[:, :30], "JPEG") for n in range(COUNT)]
     write_images(folder / "a.tfrecord", "tfrecord", contents)
@@ -247,7 +242,6 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def sources_of(files: Path) -> dict[str, Any]:
-    """Each kind of source that draws."""
     records = open_records(files / "a.tfrecord", decode=DECODER)
     photos = open_images(files / "photos", decode=DECODER)
     return {
@@ -259,7 +253,6 @@ def sources_of(files: Path) -> dict[str, Any]:
 
 
 def views_of(loader: Any, epochs: int = 2) -> list[dict[int, tuple[bytes, bytes]]]:
-    """The two views of each sample, for each epoch."""
     found = []
     for _ in range(epochs):
         views = {}
@@ -288,7 +281,6 @@ KINDS = ("records", "photos", "selected", "concatenated")
 
 
 def draws_anew(read: Any) -> bool:
-    """True if the image is often another one."""
     return len({read().tobytes() for _ in range(9)}) > 4
 
 
@@ -360,8 +352,6 @@ def test_loader_within_a_sample_leaves_its_draws(files, front_end):
     source = sources_of(files)["records"]
 
     class Within(Pairs):
-        """Reads another loader between its draws."""
-
         within: Any = None
 
         def __getitem__(self, number: int) -> Any:
@@ -385,8 +375,6 @@ def test_pydataset_over_a_source_draws_by_batches(files):
     source = sources_of(files)["records"]
 
     class Batches(keras.utils.PyDataset):  # type: ignore[misc]
-        """Both views, a batch at a time."""
-
         def __len__(self) -> int:
             return COUNT // 2
 
@@ -406,8 +394,6 @@ def test_program_draws_by_nothing_after_a_loader(files, front_end):
     source = sources_of(files)["records"]
 
     class Fails(Pairs):
-        """Its fourth sample can't be read."""
-
         def __getitem__(self, number: int) -> Any:
             if number == 3:
                 source[number]

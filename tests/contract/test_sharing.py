@@ -38,14 +38,11 @@ def shared_bytes() -> int:
 
 
 class Peak:
-    """The largest resident memory that this process has had since."""
-
     def __init__(self) -> None:
         Path("/proc/self/clear_refs").write_text("5")
         self.before = self._bytes("VmRSS")
 
     def growth(self) -> int:
-        """By how many bytes it was larger than at the start."""
         return self._bytes("VmHWM") - self.before
 
     @staticmethod

@@ -12,20 +12,9 @@ import numpy as np
 import pytest
 
 from adapters import ImageDecoder, SafeSequence, open_images, open_records
+from tests.contract import occupancy
 from tests.contract.front_ends import NEEDS_MXNET, batches_of, loader_of, log_lines
-from tests.contract.occupancy import (
-    LENGTH,
-    DataSet,
-    Function,
-    Meeting,
-    Occupancy,
-    Sampler,
-    Several,
-    Unwatched,
-    Waiting,
-    Where,
-    declared,
-)
+from tests.contract.occupancy import LENGTH, DataSet, Function, Meeting, Occupancy, Where, declared
 from tests.sources.image_folders import varied
 from tests.sources.record_files import write
 
@@ -35,7 +24,6 @@ TWICE = sorted(NUMBERS * 2)
 
 
 def records(folder: Path, decode: Any) -> Any:
-    """Records of one byte, their number."""
     path = write(folder / "numbers.tfrecord", "tfrecord", map(bytes, zip(NUMBERS)))
     return open_records(path, decode=decode)
 
@@ -47,19 +35,18 @@ def number_of(record: bytes) -> Any:
 def arguments_of(
     part: str, watch: Any, folder: Path, thread_safe: bool | None = None
 ) -> dict[str, Any]:
-    """A data set and functions, one of which is watched."""
     if part == "a PyDataset":
         return {"source": declared(py_dataset(watch), thread_safe), "batch_size": None}
     if part in ("__getitem__", "__getitems__"):
-        kind = DataSet if part == "__getitem__" else Several
+        kind = DataSet if part == "__getitem__" else occupancy.Several
         return {"source": declared(kind(watch), thread_safe)}
     if part == "sampler":
-        return {"source": np.arange(LENGTH), "sampler": Sampler(watch)}
+        return {"source": np.arange(LENGTH), "sampler": occupancy.Sampler(watch)}
     if part == "decode":
         return {"source": records(folder, declared(Function(watch, number_of), thread_safe))}
     if part == "collate":
         collate = declared(Function(watch, np.array), thread_safe)
-        return {"source": declared(DataSet(Unwatched())), "collate": collate}
+        return {"source": declared(DataSet(occupancy.Unwatched())), "collate": collate}
     function: Any = Function(watch)
     if part == "a function":
         part, call = "transform", function
@@ -72,7 +59,6 @@ def arguments_of(
 
 
 def py_dataset(watch: Any) -> Any:
-    """A ``PyDataset`` of whole batches."""
     import keras
 
     class Batches(keras.utils.PyDataset):
@@ -87,7 +73,6 @@ def py_dataset(watch: Any) -> Any:
 
 
 def read(front_end: str, workers: str = "8 threads", epochs: int = 2, **arguments: Any) -> Any:
-    """All numbers that a loader gives, sorted."""
     source, size = arguments.pop("source"), arguments.pop("batch_size", BATCH_SIZE)
     with loader_of(front_end, source, size, workers=workers, **arguments) as loader:
         batches = list(batches_of(loader, epochs))
@@ -221,7 +206,6 @@ def test_sampler_that_asks_the_data_set_takes_its_turn(own):
 
 
 def said(log: pytest.LogCaptureFixture) -> list[str]:
-    """The lines about threads that wait."""
     return [line for line in log_lines(log) if "thread_safe" in line]
 
 
@@ -233,8 +217,8 @@ def test_log_explains_threads_that_wait_once(log):
 
 def test_log_says_nothing_of_declared_code(log):
     read("keras", source=NUMBERS)
-    read("keras", source=declared(DataSet(Unwatched())))
-    read("keras", source=DataSet(Unwatched()), thread_safe=True)
+    read("keras", source=declared(DataSet(occupancy.Unwatched())))
+    read("keras", source=DataSet(occupancy.Unwatched()), thread_safe=True)
     assert said(log) == []
 
 
@@ -355,7 +339,7 @@ def test_unpicklable_code_runs_inline(kind, thread_safe, front_end, log, tmp_pat
 def test_undeclared_code_that_waits_takes_processes():
     """More than there are CPUs, under ``workers="auto"``."""
     processes, deadline = {os.getpid()}, time.monotonic() + 60
-    with SafeSequence(Waiting(), BATCH_SIZE, workers="auto") as sequence:
+    with SafeSequence(occupancy.Waiting(), BATCH_SIZE, workers="auto") as sequence:
         while len(processes) < 2 + len(os.sched_getaffinity(0)) and time.monotonic() < deadline:
             for batch in sequence:
                 processes |= {*batch[:, 1].tolist()}

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from adapters import (
-    Feature,
-    SafeSequence,
-    open_images,
-    open_records,
-    pad,
-    split,
-)
+from adapters import Feature, SafeSequence, open_images, open_records, pad, split
 from tests.contract.front_ends import NEEDS_MXNET, batches_of, loader_of
 from tests.contract.occupancy import Waiting, Where
-from tests.contract.scaled import LENGTH, Scaled
+from tests.contract.views import SCALED_LENGTH, Scaled
+from tests.keras.samples import slowly
 from tests.sources.example_files import encoded, file_of
 from tests.sources.image_folders import put
 from tests.sources.record_files import write
@@ -234,17 +227,7 @@ def test_lengths_that_vary_in_gluon(tmp_path):
 # --- loaders within loaders ---
 
 
-def slowly(batch: Any) -> Any:
-    """Take long enough that ``"auto"`` tries two threads."""
-    end = time.perf_counter() + 0.002
-    while time.perf_counter() < end:
-        pass
-    return batch
-
-
 class Sums:
-    """Each sample is the sum of what another loader gives."""
-
     def __init__(self, workers: Any) -> None:
         self.workers = workers
 
@@ -258,8 +241,6 @@ class Sums:
 
 
 class Firsts(Sums):
-    """Each sample is the first batch of another loader, which is closed after it."""
-
     def __getitem__(self, number: int) -> Any:
         with SafeSequence(Waiting(), 4, workers=2) as sequence:
             return next(iter(sequence))[:, 0]
@@ -283,7 +264,7 @@ def test_loader_within_a_loader_closed_early(outer, caplog):
 
 @pytest.fixture
 def scaled(tmp_path):
-    (tmp_path / "numbers").write_bytes(bytes(range(LENGTH)))
+    (tmp_path / "numbers").write_bytes(bytes(range(SCALED_LENGTH)))
     data_set = Scaled(tmp_path / "numbers")
     yield data_set
     if data_set.file is not None:
@@ -310,7 +291,7 @@ def test_change_before_the_first_pass_counts(front_end, workers, looked_at, scal
         if looked_at:
             scaled[0]
         for _ in range(3):
-            assert numbers_of(loader) == [3.0 * number for number in range(LENGTH)]
+            assert numbers_of(loader) == [3.0 * number for number in range(SCALED_LENGTH)]
 
 
 def test_change_after_auto_has_measured_counts(front_end, scaled):
@@ -322,12 +303,12 @@ def test_change_after_auto_has_measured_counts(front_end, scaled):
         for _ in range(2):
             list(batches)
             batches = batches_of(loader)
-        assert numbers_of(loader) == [5.0 * number for number in range(LENGTH)]
+        assert numbers_of(loader) == [5.0 * number for number in range(SCALED_LENGTH)]
 
 
 def test_change_that_cannot_be_sent_is_computed_inline(front_end, scaled):
     with loader_of(front_end, scaled, 8, workers="2 processes") as loader:
-        assert numbers_of(loader) == list(range(LENGTH))
+        assert numbers_of(loader) == list(range(SCALED_LENGTH))
         scaled[0]
         scaled.path = str(scaled.path)
-        assert numbers_of(loader) == list(range(LENGTH))
+        assert numbers_of(loader) == list(range(SCALED_LENGTH))

@@ -26,7 +26,6 @@ full_on_tensorflow = (
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the markers."""
     config.addinivalue_line("markers", "one_backend: no other backend or Keras changes it")
     config.addinivalue_line("markers", "one_keras: no other version of Keras changes it")
 

@@ -11,8 +11,6 @@ from tests.keras.samples import BATCH_SIZE, numbered
 
 
 class Numbered(keras.utils.PyDataset):
-    """Batches of numbered samples."""
-
     def __init__(self, batches: int, **options: Any) -> None:
         super().__init__(**options)
         self.batches = batches
@@ -27,8 +25,6 @@ class Numbered(keras.utils.PyDataset):
 
 
 class Given(keras.utils.PyDataset):
-    """These batches."""
-
     def __init__(self, *batches: Any) -> None:
         super().__init__()
         self.batches = batches
@@ -41,8 +37,6 @@ class Given(keras.utils.PyDataset):
 
 
 class Shuffling(Numbered):
-    """Shuffles itself at the end of each epoch; its labels are the number of the epoch."""
-
     def __init__(self, batches: int) -> None:
         super().__init__(batches)
         self.epoch = 0
@@ -60,8 +54,6 @@ class Shuffling(Numbered):
 
 
 class Hooked(Numbered):
-    """Writes down which of its hooks were called."""
-
     def __init__(self, batches: int) -> None:
         super().__init__(batches)
         self.calls: list[str] = []
@@ -85,8 +77,6 @@ class Gaps(Numbered):
 
 
 class Endless(keras.utils.PyDataset):
-    """Has no number of batches."""
-
     @property
     def num_batches(self) -> None:
         return None

@@ -35,12 +35,7 @@ KINDS_OF_WORKERS = ALL_WORKERS[:3]
 
 
 class Recorder(keras.Model):
-    """Trains nothing; keeps the batches that reach its steps, in ``trained`` and ``tested``.
-
-    Args:
-        on_host: Keep copies, not the tensors themselves.
-        steps_per_execution: As in ``compile``.
-    """
+    """Trains nothing; keeps the batches that reach its steps: copies of them if ``on_host``."""
 
     def __init__(self, *, on_host: bool = True, steps_per_execution: int = 1) -> None:
         super().__init__()
@@ -72,16 +67,13 @@ class Recorder(keras.Model):
 
     @property
     def trained(self) -> list[list[int]]:
-        """Sample numbers of each batch of ``fit``."""
         return [numbers(batch) for batch in self.lists.trained]
 
     @property
     def tested(self) -> list[list[int]]:
-        """Sample numbers of each batch of ``evaluate``."""
         return [numbers(batch) for batch in self.lists.tested]
 
     def forget(self) -> None:
-        """Start new lists."""
         self.lists.trained.clear()
         self.lists.tested.clear()
 
@@ -94,13 +86,11 @@ def to_host(batch: Any) -> Any:
 
 
 def numbers(batch: Any) -> list[int]:
-    """Sample numbers in a batch of ``numbered`` samples."""
     features = batch[0] if isinstance(batch, (tuple, list)) else batch
     return [int(number) for number in np.ravel(to_host(features))]
 
 
 def samples_of(batches: list[list[int]]) -> list[int]:
-    """The sample numbers of some batches, sorted."""
     return sorted(number for batch in batches for number in batch)
 
 
@@ -112,21 +102,18 @@ def built_recorder() -> Recorder:
 
 
 def linear(**compile_options: Any) -> keras.Model:
-    """A built model of one weight."""
     model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
     model.compile(optimizer="sgd", loss="mse", **compile_options)
     return model
 
 
 def echo() -> keras.Model:
-    """An unbuilt model that predicts what it is given."""
     model = keras.Sequential([keras.layers.Activation("linear")])
     model.compile()
     return model
 
 
 def sequence_of(batches: int, **options: Any) -> SafeSequence:
-    """So many whole batches of numbered samples."""
     return SafeSequence(numbered(batches * BATCH_SIZE), BATCH_SIZE, **options)
 
 
@@ -147,23 +134,18 @@ class Boom(Exception):
 
 
 def stop(model: keras.Model) -> None:
-    """End ``fit`` after this batch."""
     model.stop_training = True
 
 
 def fail(model: keras.Model) -> None:
-    """End ``fit`` by an exception."""
     raise Boom
 
 
 def after(count: int, act: Callable[[keras.Model], Any]) -> AfterBatch:
-    """A callback that calls ``act(model)`` after one batch."""
     return AfterBatch(lambda model, batches: act(model) if batches == count else None)
 
 
 class AfterBatch(keras.callbacks.Callback):
-    """Calls ``action(model, count)`` after every batch of ``fit``; counts from 1."""
-
     def __init__(self, action: Callable[[keras.Model, int], Any]) -> None:
         super().__init__()
         self._action = action
@@ -209,6 +191,9 @@ BATCHES_AHEAD = 3 if BACKEND == "tensorflow" else int(_AHEAD_ON_JAX)
 LOSES_A_LAST_PART = pytest.mark.xfail(
     VERSION < (3, 7) and BACKEND == "tensorflow",
     reason="Keras 3.6 drops the metrics and updates of a last execution with fewer steps",
+)
+SEVERAL_STEPS = pytest.mark.skipif(
+    BACKEND == "torch", reason="Keras runs one step at a time on PyTorch"
 )
 NEEDS_RESUME = pytest.mark.skipif(
     bool(internals.missing_to_continue()), reason="Resume is refused with this Keras"

@@ -6,12 +6,14 @@ Imports no framework: what is defined here travels to worker processes by name.
 from __future__ import annotations
 
 import sys
+import time
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 BATCH_SIZE = 4
+SLOW = 0.05
 
 
 def numbered(count: int) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -30,8 +32,6 @@ class Unreadable(Exception):
 
 
 class FailsAt:
-    """A transform that can't take one sample."""
-
     def __init__(self, number: int) -> None:
         self.number = number
 
@@ -45,3 +45,16 @@ def frameworks(sample: Any) -> Any:
     """How many frameworks the process has imported that computes the sample."""
     names = ("keras", "tensorflow", "jax", "torch")
     return np.float32([sum(name in sys.modules for name in names)])
+
+
+def slowly(batch: Any) -> Any:
+    """So slow that ``"auto"`` tries whether two threads are of use."""
+    until = time.perf_counter() + 0.003
+    while time.perf_counter() < until:
+        pass
+    return batch
+
+
+def slow(item: Any) -> Any:
+    time.sleep(SLOW)
+    return item

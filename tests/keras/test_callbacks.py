@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import itertools
 import logging
-import time
 from typing import Any
 
 import keras
@@ -17,18 +16,17 @@ from adapters.keras import WaitReport, waits
 from adapters.keras.internals import sync_state
 from tests.engine.executors import wait_until
 from tests.keras.py_datasets import Endless, Given
-from tests.keras.recording import BACKEND, AfterBatch, linear, sequence_of
-from tests.keras.samples import numbered
+from tests.keras.recording import BACKEND, SEVERAL_STEPS, AfterBatch, linear, sequence_of
+from tests.keras.samples import SLOW, numbered, slow
 
 # Keras 3.6 warns on TensorFlow when the last execution of an epoch has fewer steps.
 pytestmark = pytest.mark.filterwarnings("ignore:Your input ran out of data:UserWarning")
-BATCHES, BATCH_SIZE, SLOW = 5, 4, 0.05
+BATCHES, BATCH_SIZE = 5, 4
 X = np.arange(BATCHES * BATCH_SIZE, dtype="float32").reshape(-1, 1)
 BEGINNINGS = ("on_train_begin", "on_test_begin", "on_predict_begin")
 
 
 def data_of(ours: bool, name: str) -> Any:
-    """Batches, or the same ones read by Keras itself."""
     if not ours:
         return Given(*((x,) if name == "predict" else (x, x) for x in np.split(X, BATCHES)))
     return SafeSequence(X if name == "predict" else (X, X), BATCH_SIZE)
@@ -55,8 +53,6 @@ def model() -> keras.Model:
 
 
 class Told(keras.callbacks.Callback):
-    """Writes down what Keras tells it besides the hooks of batches."""
-
     def __init__(self) -> None:
         super().__init__()
         self.heard: list[Any] = []
@@ -70,8 +66,6 @@ class Told(keras.callbacks.Callback):
 
 
 def told(*hooks: str) -> Told:
-    """A callback with these hooks of batches, as methods."""
-
     def beginning(name: str) -> Any:
         return lambda self, logs=None: self.heard.append((name, dict(self.params or {})))
 
@@ -177,11 +171,6 @@ def test_callbacks_that_are_no_flat_list(as_given, reads, model):
 # --- WaitReport ---
 
 
-def slow(item: Any) -> Any:
-    time.sleep(SLOW)
-    return item
-
-
 def reported(model: Any, sequence: SafeSequence, *callbacks: Any, **fit: Any) -> WaitReport:
     report = WaitReport(sequence)
     with sequence:
@@ -215,7 +204,7 @@ def test_waits_of_an_endless_source(model):
 
 
 @pytest.mark.one_keras
-@pytest.mark.skipif(BACKEND == "torch", reason="Keras runs one step at a time on PyTorch")
+@SEVERAL_STEPS
 def test_waits_of_several_steps_in_an_execution(monkeypatch):
     monkeypatch.setattr(waits, "_LOOKED_UP", 3)  # They are looked up in the midst of the epoch.
     sequence = sequence_of(2 * BATCHES, workers=0)

@@ -13,31 +13,8 @@ import pytest
 
 from adapters import SafeSequence
 from adapters.keras import internals
-from tests.keras.recording import (
-    ALL_WORKERS,
-    BACKEND,
-    INLINE,
-    KINDS_OF_WORKERS,
-    LOSES_A_LAST_PART,
-    LOSES_THE_FIRST_BATCH,
-    PROCESSES,
-    TAKES_THE_BUILD_FOR_AN_EPOCH,
-    TWO_THREADS,
-    VALIDATES_ON_WHERE_IT_STOPPED,
-    AfterBatch,
-    Boom,
-    Options,
-    Recorder,
-    after,
-    built_recorder,
-    echo,
-    epochs_of,
-    fail,
-    numbers,
-    samples_of,
-    sequence_of,
-    stop,
-)
+from tests.keras import recording
+from tests.keras.recording import TWO_THREADS, Recorder, built_recorder, epochs_of, sequence_of
 from tests.keras.samples import numbered
 
 # Keras 3.6 warns on TensorFlow when the last execution of an epoch has fewer steps.
@@ -47,20 +24,19 @@ IN_ORDER = [list(range(start, start + 4)) for start in range(0, 4 * BATCHES, 4)]
 
 
 def compiled_again() -> Recorder:
-    """A model that has been trained, and compiled again since."""
     recorder = built_recorder()
     recorder.compile(optimizer="adam", loss="mae", run_eagerly=True)
     return recorder
 
 
-@pytest.mark.parametrize("workers", ALL_WORKERS)
+@pytest.mark.parametrize("workers", recording.ALL_WORKERS)
 def test_fit_epochs(workers):
     recorder, sequence = Recorder(), sequence_of(BATCHES, shuffle=True, **workers)
     recorder.fit(sequence, epochs=3, verbose=0)
     assert recorder.trained == epochs_of(sequence, 3)
 
 
-@TAKES_THE_BUILD_FOR_AN_EPOCH
+@recording.TAKES_THE_BUILD_FOR_AN_EPOCH
 @pytest.mark.parametrize("model", [Recorder, compiled_again])
 def test_fit_builds_without_an_epoch(model):
     recorder, sequence = model(), sequence_of(1, shuffle=True, **TWO_THREADS)
@@ -75,12 +51,14 @@ def test_order_of_whole_batches():
     assert [batch[0] // 4 for batch in recorder.trained] == [0, 3, 1, 2, 4, 5, 3, 5, 1, 0, 2, 4]
 
 
-@pytest.mark.parametrize(("workers", "shuffle"), [(TWO_THREADS, False), (PROCESSES, True)])
+@pytest.mark.parametrize(
+    ("workers", "shuffle"), [(TWO_THREADS, False), (recording.PROCESSES, True)]
+)
 def test_samples_once_per_epoch(workers, shuffle):
     recorder = built_recorder()
     with SafeSequence(numbered(38), 4, shuffle=shuffle, **workers) as sequence:
         recorder.fit(sequence, epochs=3, verbose=0)
-    epochs = [samples_of(recorder.trained[start : start + 10]) for start in (0, 10, 20)]
+    epochs = [recording.samples_of(recorder.trained[start : start + 10]) for start in (0, 10, 20)]
     assert epochs == 3 * [list(range(38))]
     for features, labels in recorder.lists.trained:
         np.testing.assert_array_equal(features, -labels)
@@ -96,9 +74,9 @@ def test_random_state_untouched():
 
 @pytest.mark.parametrize(
     ("batches", "steps", "fit_epochs", "workers"),
-    [(BATCHES, 3, 4, TWO_THREADS), (BATCHES, 15, 2, INLINE), (1, 2, 2, TWO_THREADS)],
+    [(BATCHES, 3, 4, TWO_THREADS), (BATCHES, 15, 2, recording.INLINE), (1, 2, 2, TWO_THREADS)],
 )
-@LOSES_THE_FIRST_BATCH
+@recording.LOSES_THE_FIRST_BATCH
 def test_steps_per_epoch(workers, batches, steps, fit_epochs):
     recorder, sequence = Recorder(), sequence_of(batches, shuffle=True, **workers)
     recorder.fit(sequence, epochs=fit_epochs, steps_per_epoch=steps, verbose=0)
@@ -114,19 +92,24 @@ def test_initial_epoch_moves_nothing():
 
 @pytest.mark.parametrize(
     ("count", "epoch", "end"),
-    [(3, 0, fail), (BATCHES - 1, 0, stop), (BATCHES, 1, stop), (BATCHES, 1, fail)],
+    [
+        (3, 0, recording.fail),
+        (BATCHES - 1, 0, recording.stop),
+        (BATCHES, 1, recording.stop),
+        (BATCHES, 1, recording.fail),
+    ],
 )
 def test_epoch_when_fit_is_stopped(count, epoch, end):
     sequence = sequence_of(BATCHES, shuffle=True, **TWO_THREADS)
-    with contextlib.suppress(Boom):
-        built_recorder().fit(sequence, epochs=1, verbose=0, callbacks=[after(count, end)])
+    with contextlib.suppress(recording.Boom):
+        built_recorder().fit(sequence, epochs=1, verbose=0, callbacks=[recording.after(count, end)])
     state = {"epoch": epoch, "batch": count % BATCHES}
     assert (sequence.epoch, sequence.state_dict()) == (epoch, state)
-    first = numbers(sequence[0])
+    first = recording.numbers(sequence[0])
     assert first == epochs_of(sequence, 1, first=epoch)[0]
 
 
-@pytest.mark.parametrize("workers", KINDS_OF_WORKERS)
+@pytest.mark.parametrize("workers", recording.KINDS_OF_WORKERS)
 def test_position_after_each_batch(workers):
     sequence = sequence_of(BATCHES, **workers)
     before: list[Any] = []
@@ -135,7 +118,7 @@ def test_position_after_each_batch(workers):
         keras.callbacks.LambdaCallback(
             on_train_batch_begin=lambda batch, logs: before.append(sequence.state_dict())
         ),
-        AfterBatch(lambda model, count: ended.append(sequence.state_dict())),
+        recording.AfterBatch(lambda model, count: ended.append(sequence.state_dict())),
     ]
     built_recorder().fit(sequence, epochs=2, verbose=0, callbacks=callbacks)
     places = [divmod(place, BATCHES) for place in range(2 * BATCHES + 1)]
@@ -144,8 +127,8 @@ def test_position_after_each_batch(workers):
 
 
 def test_state_loaded_within_fit():
-    sequence, state = sequence_of(BATCHES, **INLINE), {"epoch": 5, "batch": 2}
-    loads = after(BATCHES - 1, lambda model: sequence.load_state_dict(state))
+    sequence, state = sequence_of(BATCHES, **recording.INLINE), {"epoch": 5, "batch": 2}
+    loads = recording.after(BATCHES - 1, lambda model: sequence.load_state_dict(state))
     built_recorder().fit(sequence, verbose=0, callbacks=[loads])
     assert sequence.state_dict() == state
 
@@ -153,7 +136,7 @@ def test_state_loaded_within_fit():
 # --- validation, evaluate, predict ---
 
 
-@VALIDATES_ON_WHERE_IT_STOPPED
+@recording.VALIDATES_ON_WHERE_IT_STOPPED
 def test_validation_steps():
     recorder, validation = Recorder(), sequence_of(BATCHES, **TWO_THREADS)
     with validation:
@@ -174,7 +157,7 @@ def test_validation_and_training_epochs(batches, steps):
     assert recorder.trained == epochs_of(training, 3)
 
 
-@pytest.mark.parametrize("steps", [None, 0, pytest.param(3, marks=LOSES_THE_FIRST_BATCH)])
+@pytest.mark.parametrize("steps", [None, 0, pytest.param(3, marks=recording.LOSES_THE_FIRST_BATCH)])
 def test_evaluate_in_order(steps):
     recorder = Recorder()
     with sequence_of(BATCHES, **TWO_THREADS) as sequence:
@@ -183,21 +166,21 @@ def test_evaluate_in_order(steps):
     assert recorder.tested == 2 * IN_ORDER[: steps or BATCHES]  # 0 is None, as in Keras.
 
 
-@pytest.mark.parametrize("workers", KINDS_OF_WORKERS)
+@pytest.mark.parametrize("workers", recording.KINDS_OF_WORKERS)
 def test_predict_in_order(workers):
-    model, (features, labels) = echo(), numbered(30)
+    model, (features, labels) = recording.echo(), numbered(30)
     with SafeSequence((features, labels), 4, **workers) as sequence:
         for _ in range(2):
             np.testing.assert_array_equal(model.predict(sequence, verbose=0), features)
 
 
-@TAKES_THE_BUILD_FOR_AN_EPOCH
+@recording.TAKES_THE_BUILD_FOR_AN_EPOCH
 def test_evaluate_and_predict_build_without_an_epoch():
     recorder = Recorder()
     with sequence_of(1, shuffle=True, **TWO_THREADS) as sequence:
         recorder.evaluate(sequence, verbose=0)
     features = SafeSequence(numbered(8)[0], 8, shuffle=True, **TWO_THREADS)
-    predicted = echo().predict(features, verbose=0)
+    predicted = recording.echo().predict(features, verbose=0)
     assert recorder.tested == epochs_of(sequence_of(1, shuffle=True), 1)
     assert predicted.ravel().astype(int).tolist() == epochs_of(features, 1)[0]
 
@@ -205,12 +188,7 @@ def test_evaluate_and_predict_build_without_an_epoch():
 # --- compiled steps, and several in one execution ---
 
 
-SEVERAL_STEPS = pytest.mark.skipif(
-    BACKEND == "torch", reason="Keras runs one step at a time on PyTorch"
-)
-
-
-SHUFFLED: Options = {**TWO_THREADS, "shuffle": True}
+SHUFFLED: recording.Options = {**TWO_THREADS, "shuffle": True}
 
 
 def ordinary_model(**compile_options: Any) -> keras.Model:
@@ -229,7 +207,6 @@ def noisy() -> SafeSequence:
 
 @pytest.fixture(scope="module")
 def weights_by_hand() -> list[np.ndarray]:
-    """What the model learns in two epochs of ``train_on_batch``."""
     model = ordinary_model()
     with noisy() as sequence:
         for features, labels in [*sequence, *sequence]:
@@ -241,8 +218,10 @@ def weights_by_hand() -> list[np.ndarray]:
     "options",
     [
         {},
-        pytest.param({"steps_per_execution": 2}, marks=SEVERAL_STEPS),
-        pytest.param({"steps_per_execution": 3}, marks=[SEVERAL_STEPS, LOSES_A_LAST_PART]),
+        pytest.param({"steps_per_execution": 2}, marks=recording.SEVERAL_STEPS),
+        pytest.param(
+            {"steps_per_execution": 3}, marks=[recording.SEVERAL_STEPS, recording.LOSES_A_LAST_PART]
+        ),
     ],
     ids=str,
 )
@@ -254,13 +233,13 @@ def test_train_on_batch_weights(options, weights_by_hand):
         np.testing.assert_allclose(ours, theirs, rtol=1e-5)
 
 
-@SEVERAL_STEPS
+@recording.SEVERAL_STEPS
 @pytest.mark.parametrize(
     ("together", "steps"),
     [
         (3, None),
-        pytest.param(16, None, marks=TAKES_THE_BUILD_FOR_AN_EPOCH),
-        pytest.param(2, 4, marks=LOSES_THE_FIRST_BATCH),
+        pytest.param(16, None, marks=recording.TAKES_THE_BUILD_FOR_AN_EPOCH),
+        pytest.param(2, 4, marks=recording.LOSES_THE_FIRST_BATCH),
     ],
 )
 def test_execution_batches(together, steps):
@@ -272,7 +251,7 @@ def test_execution_batches(together, steps):
     assert recorder.trained == epochs_of(sequence, 3)[:trained]
 
 
-@SEVERAL_STEPS
+@recording.SEVERAL_STEPS
 @pytest.mark.parametrize(("batches", "steps", "together"), [(9, 8, 2), (20, 7, 3)])
 def test_execution_position(batches, steps, together):
     model, ahead = built_recorder(), []
@@ -283,7 +262,7 @@ def test_execution_position(batches, steps, together):
         state = sequence.state_dict()
         ahead.append(state["epoch"] * batches + state["batch"] - len(model.trained))
 
-    slow = AfterBatch(lambda *_: time.sleep(0.02))
+    slow = recording.AfterBatch(lambda *_: time.sleep(0.02))
     callbacks = [slow, keras.callbacks.LambdaCallback(on_epoch_end=look)]
     model.fit(sequence, epochs=2, steps_per_epoch=steps, verbose=0, callbacks=callbacks)
     # Keras 3.6 may build a model that is compiled with a batch.

@@ -13,12 +13,11 @@ import pytest
 from adapters import SafeSequence, diagnose
 from adapters.keras.diagnosed import ModelTrainer
 from tests.keras.py_datasets import Numbered
-from tests.keras.recording import BACKEND, after, sequence_of
-from tests.keras.samples import FailsAt, Unreadable, numbered
+from tests.keras.recording import BACKEND, SEVERAL_STEPS, after, sequence_of
+from tests.keras.samples import SLOW, FailsAt, Unreadable, numbered, slow
 
 SECONDS = 0.2
 BATCHES = 10
-SLOW = 0.05
 # Keras says so on TensorFlow where an exception ends training early.
 pytestmark = [
     pytest.mark.filterwarnings("ignore:Your input ran out of data:UserWarning"),
@@ -32,11 +31,6 @@ def model_of(*layers: Any, run_eagerly: bool = True, **options: Any) -> keras.Mo
     optimizer = keras.optimizers.Adam(0.05)
     model.compile(optimizer, "mse", run_eagerly=run_eagerly, **options)
     return model
-
-
-def slow(item: Any) -> Any:
-    time.sleep(SLOW)
-    return item
 
 
 class SlowModel(keras.Model):
@@ -104,7 +98,7 @@ def test_py_dataset():
     assert diagnosis.waits_seconds == ()
 
 
-@pytest.mark.skipif(BACKEND == "torch", reason="Keras runs one step at a time on PyTorch")
+@SEVERAL_STEPS
 def test_several_steps_in_an_execution():
     model = model_of(steps_per_execution=5, run_eagerly=False)
     diagnosis = diagnosed(sequence_of(BATCHES, workers=0, batch_transform=slow), model)
@@ -124,7 +118,6 @@ def test_images_are_not_looked_at_for_mistakes(caplog):
 
 
 def timed(loader: Any, model: keras.Model) -> None:
-    """Train as ``diagnose`` does."""
     with loader:
         ModelTrainer(model).whole(loader, SECONDS)
 

@@ -1,7 +1,4 @@
-"""Exceptions, kills, Ctrl-C and exits: what arrives, and what is left of the workers.
-
-An exception in a source or transform comes out of Keras as itself, with the sample's number.
-"""
+"""Exceptions, kills, Ctrl-C and exits: what arrives, and what is left of the workers."""
 
 from __future__ import annotations
 
@@ -22,34 +19,18 @@ import pytest
 from adapters import ClosedError, SafeSequence
 from tests.engine.executors import wait_until
 from tests.engine.executors import workers as worker_processes
+from tests.keras import recording
 from tests.keras.conftest import BACKENDS
 from tests.keras.programs import Program, run_program
-from tests.keras.recording import (
-    AUTO,
-    BACKEND,
-    INLINE,
-    PROCESSES,
-    READS_A_BATCH_AHEAD,
-    TWO_THREADS,
-    WARNS_BEFORE_IT_RAISES,
-    AfterBatch,
-    Boom,
-    Recorder,
-    after,
-    built_recorder,
-    epochs_of,
-    fail,
-    sequence_of,
-    stop,
-)
+from tests.keras.recording import PROCESSES, TWO_THREADS, built_recorder, fail, sequence_of, stop
 from tests.keras.samples import FailsAt, Unreadable, frameworks, numbered
 
 BATCHES = 10
 LATER = 13
 # On TensorFlow the pass ends early and then raises; before 3.9, Keras remarks on the first.
-_REMARK = "ignore" if WARNS_BEFORE_IT_RAISES else "error"
+_REMARK = "ignore" if recording.WARNS_BEFORE_IT_RAISES else "error"
 pytestmark = pytest.mark.filterwarnings(f"{_REMARK}:Your input ran out of data:UserWarning")
-CALLS: dict[str, Callable[[Recorder, SafeSequence], Any]] = {
+CALLS: dict[str, Callable[[recording.Recorder, SafeSequence], Any]] = {
     "fit": lambda model, sequence: model.fit(sequence, epochs=2, shuffle=False, verbose=0),
     "evaluate": lambda model, sequence: model.evaluate(sequence, verbose=0),
     "predict": lambda model, sequence: model.predict(sequence, verbose=0),
@@ -62,8 +43,8 @@ CALLS: dict[str, Callable[[Recorder, SafeSequence], Any]] = {
 @pytest.mark.parametrize(
     ("call", "workers", "number"),
     [
-        ("fit", INLINE, 0),
-        ("fit", AUTO, LATER),
+        ("fit", recording.INLINE, 0),
+        ("fit", recording.AUTO, LATER),
         ("fit", PROCESSES, LATER),
         ("evaluate", TWO_THREADS, LATER),
         ("predict", TWO_THREADS, 0),
@@ -76,14 +57,14 @@ def test_exception_names_the_sample(workers, call, number):
         sequence_of(BATCHES, transform=FailsAt(number), **workers) as sequence,
         pytest.raises(Unreadable) as raised,
     ):
-        CALLS[call](Recorder(), sequence)
+        CALLS[call](recording.Recorder(), sequence)
     notes = "\n".join(raised.value.__notes__)
     assert (raised.value.line, f"sample {number}," in notes) == (number, True)
     if workers is PROCESSES:  # Which sends its traceback.
         assert 'raise Unreadable("picture.jpg"' in notes
 
 
-@READS_A_BATCH_AHEAD
+@recording.READS_A_BATCH_AHEAD
 def test_batches_before_a_failure():
     recorder = built_recorder()
     with (
@@ -129,7 +110,7 @@ def no_garbage_collection() -> Iterator[None]:
     ("call", "workers", "end"),
     [
         ("evaluate", TWO_THREADS, None),
-        ("fit", AUTO, None),
+        ("fit", recording.AUTO, None),
         ("fit", PROCESSES, None),
         ("fit", TWO_THREADS, stop),
         ("fit", PROCESSES, fail),
@@ -137,9 +118,10 @@ def no_garbage_collection() -> Iterator[None]:
     ],
 )
 def test_no_worker_survives(no_garbage_collection, call, workers, end):
-    fails, callbacks = isinstance(end, FailsAt), [after(4, end)] if end in (stop, fail) else []
+    fails = isinstance(end, FailsAt)
+    callbacks = [recording.after(4, end)] if end in (stop, fail) else []
     sequence = sequence_of(BATCHES, transform=end if fails else None, **workers)
-    with contextlib.suppress(Boom, Unreadable):
+    with contextlib.suppress(recording.Boom, Unreadable):
         getattr(built_recorder(), call)(sequence, callbacks=callbacks, verbose=0)
     assert workers_alive() == []
     sequence.close()
@@ -165,8 +147,8 @@ def test_worker_killed(at):
             os.kill(worker_processes()[0].pid, signal.SIGKILL)
 
     sequence = sequence_of(BATCHES, shuffle=True, **PROCESSES, max_queue_size=2)
-    recorder.fit(sequence, epochs=2, callbacks=[AfterBatch(kill)], verbose=0)
-    assert recorder.trained == epochs_of(sequence, 2)
+    recorder.fit(sequence, epochs=2, callbacks=[recording.AfterBatch(kill)], verbose=0)
+    assert recorder.trained == recording.epochs_of(sequence, 2)
 
 
 @pytest.mark.one_keras
@@ -207,7 +189,7 @@ def test_thread_outlives_the_main_thread():
 @pytest.mark.timeout(240)
 def test_exit_after_fit():
     tensorflow = {"processes": 3, "threads": 2, "inline": 2}
-    counts = tensorflow if BACKEND == "tensorflow" else {"threads": 1}
+    counts = tensorflow if recording.BACKEND == "tensorflow" else {"threads": 1}
     programs = [Program("leaving", kind, str(count)) for kind, count in counts.items()]
     ended = [program.end(timeout_seconds=200) for program in programs]
     assert [(end.code, end.output.split()) for end in ended] == [

@@ -1,7 +1,4 @@
-"""Code that draws from ``random`` and ``numpy.random`` draws the same with all workers.
-
-So does Keras's own generator of images.
-"""
+"""Code that draws from ``random`` and ``numpy.random`` draws the same with all workers."""
 
 from __future__ import annotations
 
@@ -24,8 +21,6 @@ pytestmark = [pytest.mark.one_backend, pytest.mark.usefixtures("light_workers", 
 
 
 class Drawing(keras.utils.PyDataset):
-    """Whole batches of what both generators give."""
-
     def __len__(self) -> int:
         return 6
 
@@ -34,8 +29,6 @@ class Drawing(keras.utils.PyDataset):
 
 
 class DrawingSamples:
-    """Samples of what they give."""
-
     def __len__(self) -> int:
         return 24
 

@@ -1,7 +1,4 @@
-"""What batches may hold: weights, dicts, nested inputs, texts, dtypes, shapes that vary, tensors.
-
-Also what ``fit`` refuses.
-"""
+"""What batches may hold, whose shapes may vary, and what ``fit`` refuses."""
 
 from __future__ import annotations
 
@@ -14,13 +11,7 @@ import pytest
 from adapters import SafeSequence, pad, ragged
 from adapters.keras import internals
 from tests.keras.py_datasets import Given
-from tests.keras.recording import (
-    BACKEND,
-    PROCESSES,
-    TWO_THREADS,
-    Recorder,
-    built_recorder,
-)
+from tests.keras.recording import BACKEND, PROCESSES, TWO_THREADS, Recorder, built_recorder
 from tests.keras.samples import numbered
 
 SAMPLES = 12
@@ -31,7 +22,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:Your input ran out of data:UserW
 
 
 def trained_on(source: Any, *batch_size: int, recorder: Any = None, **fit: Any) -> list[Any]:
-    """What ``fit`` gives a model of this source, batch by batch."""
     recorder = recorder or built_recorder()
     with SafeSequence(source, *batch_size, **TWO_THREADS) as sequence:
         recorder.fit(sequence, shuffle=False, verbose=0, **fit)

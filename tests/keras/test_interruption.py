@@ -1,7 +1,4 @@
-"""Training that stops, goes on, or is looked into: no batch of an epoch is lost or repeated.
-
-While ``fit`` reads a sequence, its state is that of ``fit``, whoever else reads it.
-"""
+"""Training that stops, goes on, or is looked into: no batch of an epoch is lost or repeated."""
 
 from __future__ import annotations
 
@@ -17,24 +14,9 @@ import pytest
 
 from adapters import SafeSequence
 from adapters.keras import internals
+from tests.keras import recording
 from tests.keras.py_datasets import Shuffling
-from tests.keras.recording import (
-    INLINE,
-    LOSES_THE_FIRST_BATCH,
-    PROCESSES,
-    TAKES_THE_BUILD_FOR_AN_EPOCH,
-    TWO_THREADS,
-    AfterBatch,
-    Boom,
-    Recorder,
-    after,
-    built_recorder,
-    epochs_of,
-    fail,
-    samples_of,
-    sequence_of,
-    stop,
-)
+from tests.keras.recording import INLINE, TWO_THREADS, after, built_recorder, epochs_of, sequence_of
 
 BATCHES = 6
 # Keras 3.6 expects as many batches of an epoch that is resumed as of any other.
@@ -46,8 +28,6 @@ pytestmark = [
 
 
 class Looks(keras.callbacks.Callback):
-    """Where a sequence stands, in each hook that is named."""
-
     def __init__(self, sequence: SafeSequence, *hooks: str, then: Any = None) -> None:
         super().__init__()
         self.seen: list[tuple[int, int]] = []
@@ -73,17 +53,19 @@ def test_ctrl_c_handled_by_callback():
     handled = signal.getsignal(signal.SIGINT)
     try:
         with sequence_of(BATCHES, **TWO_THREADS) as sequence:
-            recorder.fit(sequence, callbacks=[AfterBatch(interrupt)], verbose=0)
+            recorder.fit(sequence, callbacks=[recording.AfterBatch(interrupt)], verbose=0)
     finally:
         signal.signal(signal.SIGINT, handled)
     assert (came, len(recorder.trained)) == ([3], BATCHES)
 
 
-@pytest.mark.parametrize(("workers", "end"), [(TWO_THREADS, fail), (PROCESSES, stop)])
+@pytest.mark.parametrize(
+    ("workers", "end"), [(TWO_THREADS, recording.fail), (recording.PROCESSES, recording.stop)]
+)
 def test_epoch_is_replayed_whole(workers, end):
     recorder = built_recorder()
     with sequence_of(BATCHES, shuffle=True, **workers) as sequence:
-        with contextlib.suppress(Boom):
+        with contextlib.suppress(recording.Boom):
             recorder.fit(sequence, epochs=3, callbacks=[after(8, end)], verbose=0)
         recorder.fit(sequence, epochs=2, verbose=0)
         epochs = epochs_of(sequence, 3)
@@ -98,14 +80,16 @@ def test_callback_evaluates_what_is_trained_on(count, steps):
         fit = {"epochs": 3, "steps_per_epoch": steps, "callbacks": [look], "verbose": 0}
         recorder.fit(sequence, **fit)
         assert recorder.trained == epochs_of(sequence, 3)[: 3 * (steps or BATCHES)]
-    assert samples_of(recorder.tested) == list(range(4 * BATCHES))
+    assert recording.samples_of(recorder.tested) == list(range(4 * BATCHES))
 
 
 @pytest.mark.parametrize(
     ("model", "place"),
     [
-        pytest.param(Recorder, (2, 0), marks=LOSES_THE_FIRST_BATCH),
-        pytest.param(Recorder, (1, BATCHES - 1), marks=TAKES_THE_BUILD_FOR_AN_EPOCH),
+        pytest.param(recording.Recorder, (2, 0), marks=recording.LOSES_THE_FIRST_BATCH),
+        pytest.param(
+            recording.Recorder, (1, BATCHES - 1), marks=recording.TAKES_THE_BUILD_FOR_AN_EPOCH
+        ),
         (built_recorder, (1, 4)),
     ],
 )
@@ -213,7 +197,8 @@ def test_loop_in_callback():
 
 
 @pytest.mark.parametrize(
-    "model", [pytest.param(Recorder, marks=LOSES_THE_FIRST_BATCH), built_recorder]
+    "model",
+    [pytest.param(recording.Recorder, marks=recording.LOSES_THE_FIRST_BATCH), built_recorder],
 )
 def test_state_of_fit_that_failed_to_start(model):
     failing = keras.callbacks.LambdaCallback(on_train_begin=lambda logs: {}["no disk"])

@@ -1,7 +1,4 @@
-"""Whatever memory a batch lies in, and whoever writes to it later: it stays what it was.
-
-Random structures of arrays in all ways of `tests.memory`; then what models get of them.
-"""
+"""Whatever memory a batch lies in, and whoever writes to it later: it stays what it was."""
 
 from __future__ import annotations
 
@@ -20,17 +17,8 @@ from adapters import SafeSequence, pad
 from adapters.structure import flatten, map_leaves
 from adapters.transforms import RandomErasing
 from tests.fuzzing import examples
-from tests.keras.recording import (
-    AUTO,
-    BACKEND,
-    FOUR_THREADS,
-    INLINE,
-    PROCESSES,
-    TWO_THREADS,
-    Recorder,
-    echo,
-    to_host,
-)
+from tests.keras import recording
+from tests.keras.recording import AUTO, BACKEND, FOUR_THREADS, INLINE, PROCESSES, echo, to_host
 from tests.keras.samples import BATCH_SIZE
 from tests.memory import FRAMEWORKS, WAYS, Giver, Kind
 
@@ -75,7 +63,6 @@ class Batches(keras.utils.PyDataset):
 
 
 def check(source: Any, structure: Structure, **options: Any) -> None:
-    """Two passes, whose batches are kept, and batches that are asked for."""
     with SafeSequence(source, ROWS, **options) as sequence:
         passes = [list(sequence), list(sequence), [sequence[number] for number in range(BATCHES)]]
     for number, batches in enumerate(passes):
@@ -148,8 +135,6 @@ def stacked(samples: Any) -> Any:
 
 
 class Samples:
-    """A data set of what a function returns."""
-
     def __init__(self, function: Any) -> None:
         self.function = function
 
@@ -228,7 +213,7 @@ def test_batch_transform_writes_into_no_kept_batch():
 
 KEPT = 60
 WORKERS = [
-    pytest.param({**TWO_THREADS, "max_queue_size": 3}, id="threads"),
+    pytest.param({**recording.TWO_THREADS, "max_queue_size": 3}, id="threads"),
     pytest.param({**PROCESSES, "max_queue_size": 3}, id="processes"),
 ]
 
@@ -256,7 +241,7 @@ def test_kept_batches(workers):
 @pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize("workers", WORKERS)
 def test_batches_kept_by_the_steps_of_fit(workers):
-    recorder = Recorder(on_host=False)
+    recorder = recording.Recorder(on_host=False)
     with SafeSequence((wide(), wide()), BATCH_SIZE, **workers) as sequence:
         recorder.fit(sequence, epochs=2, shuffle=False, verbose=0)
     kept = np.concatenate([to_host(batch)[0] for batch in recorder.lists.trained])

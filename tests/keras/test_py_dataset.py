@@ -10,34 +10,16 @@ import numpy as np
 import pytest
 
 from adapters import SafeSequence
+from tests.keras import recording
 from tests.keras.py_datasets import Gaps, Hooked, Numbered, Shuffling
-from tests.keras.recording import (
-    AUTO,
-    BATCHES_AHEAD,
-    FOUR_THREADS,
-    INLINE,
-    KINDS_OF_WORKERS,
-    LOSES_THE_FIRST_BATCH,
-    PROCESSES,
-    TAKES_THE_BUILD_FOR_AN_EPOCH,
-    TWO_THREADS,
-    VALIDATES_ON_WHERE_IT_STOPPED,
-    Options,
-    Recorder,
-    after,
-    built_recorder,
-    linear,
-    numbers,
-    samples_of,
-    stop,
-)
-from tests.keras.samples import BATCH_SIZE, Unreadable, numbered
+from tests.keras.recording import AUTO, INLINE, TWO_THREADS, Recorder, built_recorder, numbers, stop
+from tests.keras.samples import BATCH_SIZE, Unreadable, numbered, slowly
 
 BATCHES, ROUND = 10, 4
 IN_ORDER = [list(range(start, start + 4)) for start in range(0, 4 * BATCHES, 4)]
 IN_THIS_PROCESS = [
     pytest.param(INLINE, id="inline"),
-    pytest.param(FOUR_THREADS, id="threads"),
+    pytest.param(recording.FOUR_THREADS, id="threads"),
     pytest.param(AUTO, id="auto"),
 ]
 pytestmark = [
@@ -47,7 +29,7 @@ pytestmark = [
 ]
 
 
-def trained_on(source: Any, workers: Options, epochs: int = 3, **fit: Any) -> Recorder:
+def trained_on(source: Any, workers: recording.Options, epochs: int = 3, **fit: Any) -> Recorder:
     recorder = Recorder()
     with SafeSequence(source, **workers) as sequence:
         recorder.fit(sequence, epochs=epochs, verbose=0, **fit)
@@ -55,12 +37,12 @@ def trained_on(source: Any, workers: Options, epochs: int = 3, **fit: Any) -> Re
 
 
 def epochs_seen(recorder: Recorder) -> list[int]:
-    """What a ``Shuffling`` source took to be the epoch of each batch."""
     return [int(labels[0, 0]) for _, labels in recorder.lists.trained]
 
 
 @pytest.mark.parametrize(
-    ("workers", "model"), [(INLINE, Recorder), (FOUR_THREADS, Recorder), (AUTO, built_recorder)]
+    ("workers", "model"),
+    [(INLINE, Recorder), (recording.FOUR_THREADS, Recorder), (AUTO, built_recorder)],
 )
 def test_hooks_of_fit(workers, model):
     source = Hooked(BATCHES)
@@ -74,23 +56,21 @@ def test_hooks_of_fit(workers, model):
 @pytest.mark.parametrize(
     ("workers", "batches"),
     [
-        (FOUR_THREADS, BATCHES),
+        (recording.FOUR_THREADS, BATCHES),
         (AUTO, BATCHES),
-        (PROCESSES, BATCHES),
-        pytest.param(FOUR_THREADS, 1, marks=TAKES_THE_BUILD_FOR_AN_EPOCH),
+        (recording.PROCESSES, BATCHES),
+        pytest.param(recording.FOUR_THREADS, 1, marks=recording.TAKES_THE_BUILD_FOR_AN_EPOCH),
     ],
 )
 def test_source_shuffles_itself(workers, batches):
     recorder = trained_on(Shuffling(batches), workers)
     assert epochs_seen(recorder) == [0] * batches + [1] * batches + [2] * batches
     epochs = [recorder.trained[start : start + batches] for start in range(0, 3 * batches, batches)]
-    assert [samples_of(epoch) for epoch in epochs] == 3 * [list(range(4 * batches))]
+    assert [recording.samples_of(epoch) for epoch in epochs] == 3 * [list(range(4 * batches))]
     assert recorder.trained == trained_on(Shuffling(batches), INLINE).trained
 
 
 class Changing(Numbered):
-    """Has other batches after each epoch."""
-
     def __init__(self, added: int) -> None:
         super().__init__(BATCHES)
         self.added = added
@@ -118,8 +98,6 @@ def test_source_that_becomes_longer(caplog):
 
 
 class Looking(Shuffling):
-    """Looks at a batch of the sequence that wraps it at the end of each epoch."""
-
     wrapping: SafeSequence
     seen: tuple[int, ...] = ()
 
@@ -138,18 +116,10 @@ def test_hook_looks_at_a_batch(workers):
     assert source.seen == (1, 2, 3)
 
 
-def slowly(batch: Any) -> Any:
-    """So slow that it is tried whether two threads are of use."""
-    until = time.perf_counter() + 0.003
-    while time.perf_counter() < until:
-        pass
-    return batch
-
-
 def test_auto_tries_the_epoch_that_is_read():
     inner = SafeSequence(numbered(12), 4, shuffle=True)
     with SafeSequence(inner, batch_transform=slowly, **AUTO) as sequence:
-        epochs = [samples_of([numbers(batch) for batch in sequence]) for _ in range(3)]
+        epochs = [recording.samples_of([numbers(batch) for batch in sequence]) for _ in range(3)]
     assert epochs == 3 * [list(range(12))]
 
 
@@ -180,13 +150,15 @@ def test_epoch_that_the_source_has_left():
 def test_epoch_that_was_stopped():
     recorder = built_recorder()
     with SafeSequence(Shuffling(BATCHES), **TWO_THREADS) as sequence:
-        recorder.fit(sequence, epochs=3, callbacks=[after(14, stop)], verbose=0)
+        recorder.fit(sequence, epochs=3, callbacks=[recording.after(14, stop)], verbose=0)
         recorder.forget()
         recorder.fit(sequence, epochs=2, verbose=0)
     assert epochs_seen(recorder) == [1] * 10 + [2] * 10
 
 
-@pytest.mark.parametrize(("workers", "missing"), [(INLINE, 0), (TWO_THREADS, 7), (PROCESSES, 7)])
+@pytest.mark.parametrize(
+    ("workers", "missing"), [(INLINE, 0), (TWO_THREADS, 7), (recording.PROCESSES, 7)]
+)
 def test_none_for_a_batch(workers, missing):
     with pytest.raises(ValueError, match=f"must return a batch for number {missing}, got None"):
         trained_on(Gaps(BATCHES, missing), workers)
@@ -205,7 +177,7 @@ def test_exception_names_the_item():
 
 
 @pytest.mark.one_backend
-@pytest.mark.parametrize("workers", KINDS_OF_WORKERS)
+@pytest.mark.parametrize("workers", recording.KINDS_OF_WORKERS)
 def test_safe_sequence_as_source(workers):
     features = np.arange(8, dtype=np.float32).reshape(-1, 1)
     inner = SafeSequence(features, 4, shuffle=True)
@@ -220,8 +192,6 @@ def test_safe_sequence_as_source(workers):
 
 
 class Round(keras.utils.PyDataset):
-    """Numbered samples, again and again."""
-
     num_batches = None
 
     def __init__(self, seconds: float = 0) -> None:
@@ -236,8 +206,6 @@ class Round(keras.utils.PyDataset):
 
 
 class HookedRound(Round):
-    """Its labels are the number of epochs that have ended."""
-
     def __init__(self) -> None:
         super().__init__()
         self.ended = 0
@@ -253,9 +221,9 @@ class HookedRound(Round):
 @pytest.mark.parametrize(
     ("workers", "model"),
     [
-        pytest.param(TWO_THREADS, Recorder, marks=LOSES_THE_FIRST_BATCH),
+        pytest.param(TWO_THREADS, Recorder, marks=recording.LOSES_THE_FIRST_BATCH),
         (INLINE, built_recorder),
-        (PROCESSES, built_recorder),
+        (recording.PROCESSES, built_recorder),
     ],
 )
 def test_endless_fit(workers, model):
@@ -266,7 +234,7 @@ def test_endless_fit(workers, model):
     assert recorder.trained == (4 * IN_ORDER[:ROUND])[2:11]
 
 
-@VALIDATES_ON_WHERE_IT_STOPPED
+@recording.VALIDATES_ON_WHERE_IT_STOPPED
 def test_endless_validation():
     recorder = Recorder()
     with SafeSequence(Round(), **TWO_THREADS) as sequence:
@@ -283,33 +251,27 @@ def test_endless_hooks(workers, model):
         recorder.fit(sequence, epochs=3, steps_per_epoch=4, verbose=0)
     seen = [int(labels[0, 0]) for _, labels in recorder.lists.trained]
     assert source.ended == 3
-    assert [seen[start + BATCHES_AHEAD] for start in (0, 4, 8)] == [0, 1, 2]
+    assert [seen[start + recording.BATCHES_AHEAD] for start in (0, 4, 8)] == [0, 1, 2]
 
 
-def validates(sequence: SafeSequence) -> None:
-    """Nothing: it is the validation's data, too."""
+READERS = {
+    "validates": lambda sequence: None,  # It is the validation's data, too.
+    "evaluates": lambda sequence: built_recorder().evaluate(sequence, steps=2, verbose=0),
+    "predicts": lambda sequence: recording.linear(run_eagerly=True).predict(
+        sequence, steps=2, verbose=0
+    ),
+    "loops": lambda sequence: next(iter(sequence)),
+}
 
 
-def evaluates(sequence: SafeSequence) -> None:
-    built_recorder().evaluate(sequence, steps=2, verbose=0)
-
-
-def predicts(sequence: SafeSequence) -> None:
-    linear(run_eagerly=True).predict(sequence, steps=2, verbose=0)
-
-
-def loops(sequence: SafeSequence) -> None:
-    next(iter(sequence))
-
-
-@LOSES_THE_FIRST_BATCH
+@recording.LOSES_THE_FIRST_BATCH
 @pytest.mark.parametrize(
     ("reader", "slow", "workers"),
     [
-        (validates, 0, INLINE),
-        (evaluates, 0.01, TWO_THREADS),
-        (predicts, 0, TWO_THREADS),
-        (loops, 0.01, TWO_THREADS),
+        ("validates", 0, INLINE),
+        ("evaluates", 0.01, TWO_THREADS),
+        ("predicts", 0, TWO_THREADS),
+        ("loops", 0.01, TWO_THREADS),
     ],
 )
 def test_endless_state_is_that_of_training(reader, slow, workers):
@@ -320,14 +282,14 @@ def test_endless_state_is_that_of_training(reader, slow, workers):
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
             states.append(sequence.state_dict()["batch"])
             if batch == 1:
-                reader(sequence)
+                READERS[reader](sequence)
 
         def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
             ends.append(sequence.state_dict()["batch"])
 
     with SafeSequence(Round(slow), **workers) as sequence:
         fit = {"epochs": 2, "steps_per_epoch": 3, "callbacks": [Looks()], "verbose": 0}
-        if reader is validates:
+        if reader == "validates":
             fit |= {"validation_data": sequence, "validation_steps": 2}
         Recorder().fit(sequence, **fit)
         assert states == [1, 2, 3, 4, 5, 6]
@@ -361,7 +323,7 @@ def test_endless_items_and_length():
 @pytest.mark.parametrize("call", ["fit", "evaluate", "predict"])
 def test_endless_fit_without_steps(call):
     with SafeSequence(Round()) as sequence:
-        method = getattr(linear(), call)
+        method = getattr(recording.linear(), call)
         with pytest.raises(ValueError, match="steps_per_epoch must be given to fit"):
             method(sequence, verbose=0)
 

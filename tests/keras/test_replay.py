@@ -12,15 +12,8 @@ import keras
 import numpy as np
 import pytest
 
-from adapters import (
-    Feature,
-    ImageDecoder,
-    RecordWriter,
-    SafeSequence,
-    concatenate,
-    open_images,
-    open_records,
-)
+import adapters
+from adapters import Feature, ImageDecoder, RecordWriter, SafeSequence, open_images, open_records
 from adapters.cli import main
 from adapters.images import decode
 from adapters.keras import Watch
@@ -36,19 +29,12 @@ SIZE = 40
 
 
 def noisy(batch: Any, rng: Any) -> Any:
-    """A transform that draws."""
     x, y = batch
     return x + rng.normal(size=x.shape), y
 
 
-def equal(one: Any, other: Any) -> bool:
-    """Whether two batches are the same, to the bit."""
-    return all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
-
-
 @pytest.fixture(scope="module")
 def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of class folders, and a record file beside it."""
     here = tmp_path_factory.mktemp("photos")
     folder(here / "photos")
     pack(open_images(here / "photos"), here / "photos.tfrecord", format="tfrecord")
@@ -64,7 +50,7 @@ def test_replay():
         for epoch in (0, 2):
             for index in (0, 3):
                 replay = sequence.replay(epoch, index)
-                assert equal(replay.batch, epochs[epoch][index])
+                np.testing.assert_equal(replay.batch, epochs[epoch][index])
                 assert replay.labels == replay.numbers.tolist() == epochs[epoch][index][1].tolist()
         assert sequence.state_dict() == state
 
@@ -82,7 +68,7 @@ def test_replay_origins_and_crops(photos):
     decoder = ImageDecoder(32, crop="random_resized", flip=True)
     files = open_images(photos / "photos", decode=decoder)
     records = open_records(photos / "photos.tfrecord", decode=decoder)
-    both = concatenate([files, records.select([2, 1])])
+    both = adapters.concatenate([files, records.select([2, 1])])
     with SafeSequence(both, len(files), seed=3, workers=0) as sequence:
         first, second = sequence.replay(1, 0), sequence.replay(1, 1)
     assert [origin.file for origin in first.origins] == list(files.files)
@@ -255,7 +241,6 @@ def zero() -> keras.Model:
 
 
 def watched(labels: Any, watch: Watch) -> None:
-    """Train on a label for each batch."""
     data = np.array(labels, "float32").reshape(-1, 1)
     with SafeSequence((data, data), 1, shuffle=True, seed=2, workers=0) as sequence:
         zero().fit(sequence, epochs=2, callbacks=[watch], verbose=0)
@@ -265,7 +250,6 @@ def watched(labels: Any, watch: Watch) -> None:
 
 
 def identity() -> keras.Model:
-    """Learns nothing; its loss is the mean of its inputs."""
     inputs = keras.Input((1,))
     model = keras.Model(inputs, keras.layers.Dense(1, use_bias=False)(inputs))
     model.set_weights([np.ones((1, 1), "float32")])

@@ -1,8 +1,4 @@
-"""``Resume``: a training that was killed or stopped goes on as if it had not been.
-
-The state during a training that goes on is what the next file of ``Resume`` will say. Metrics of a
-half epoch go on exactly, or a warning names one that doesn't.
-"""
+"""``Resume``: a training that was killed or stopped goes on as if it had not been."""
 
 from __future__ import annotations
 
@@ -23,21 +19,13 @@ import pytest
 
 from adapters import SafeSequence
 from adapters.keras import Resume, trainingstate
+from tests.keras import recording
 from tests.keras.conftest import full_on_tensorflow
 from tests.keras.programs import Program
-from tests.keras.recording import (
-    BACKEND,
-    NEEDS_RESUME,
-    AfterBatch,
-    after,
-    linear,
-    sequence_of,
-    stop,
-)
+from tests.keras.recording import NEEDS_RESUME, AfterBatch, after, linear, sequence_of
 from tests.keras.trainings import BATCHES, EPOCHS, Killed, Losses, train, weights
 
 pytestmark = NEEDS_RESUME
-SEVERAL_STEPS = pytest.mark.skipif(BACKEND == "torch", reason="Keras runs one step at a time")
 KILLS = int(os.environ.get("ADAPTERS_RESUME_KILLS", "2"))
 # Where each run is killed, counted from where it begins, and its workers.
 WITHIN, IN_VALIDATION, AT_AN_EPOCHS_BEGIN = (4, "train", 0), (3, "test", 2), (BATCHES, "train", 0)
@@ -101,8 +89,8 @@ def test_kills_again_and_again(tmp_path):
         pytest.param(2 * BATCHES + 1, {}, marks=pytest.mark.one_backend),
         pytest.param(8, {"steps": 7}, marks=pytest.mark.one_backend),
         # Ten batches by three: the last execution of an epoch has one.
-        pytest.param(2, {"together": 3}, marks=SEVERAL_STEPS),
-        pytest.param(7, {"together": 3}, marks=[SEVERAL_STEPS, pytest.mark.one_backend]),
+        pytest.param(2, {"together": 3}, marks=recording.SEVERAL_STEPS),
+        pytest.param(7, {"together": 3}, marks=[recording.SEVERAL_STEPS, pytest.mark.one_backend]),
     ],
 )
 def test_kill_once(kill_at, options, tmp_path):
@@ -139,7 +127,6 @@ def test_kill_9(tmp_path):
 
 
 def run(folder: Path | None, epochs: int, steps: int | None, kill_at: int | None = None) -> Any:
-    """The states behind the batches of a training, or of a run of it, and its losses."""
     keras.utils.set_random_seed(0)
     x = np.arange(SAMPLES, dtype="float32").reshape(-1, 1) / SAMPLES
     losses, states = Losses(kill_at), []
@@ -178,7 +165,6 @@ def test_states_and_losses(epochs, steps, kills, tmp_path):
 
 
 def small_fit(folder: Path | None, *extra: Any, epochs: int = 2, **options: Any) -> Any:
-    """A training of a few numbers."""
     keras.utils.set_random_seed(1)
     model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
     model.compile("adam", "mse", run_eagerly=True)
@@ -208,7 +194,7 @@ def test_ended_training_can_be_longer(tmp_path):
 
 def test_stop_within_an_epoch(tmp_path):
     """As a machine is taken away with a warning: also long before it is time to save."""
-    small_fit(tmp_path, after(2, stop), every=1000)
+    small_fit(tmp_path, after(2, recording.stop), every=1000)
     losses = Losses()
     model = small_fit(tmp_path, losses)
     assert [*losses.seen][:2] == ["0/002", "0/003"]
@@ -233,8 +219,6 @@ def test_stop_at_the_end_of_an_epoch(tmp_path):
 
 
 class Counts(keras.callbacks.Callback):
-    """Has a state of its own; draws from the generators of the process."""
-
     def __init__(self) -> None:
         super().__init__()
         self.batches = 0
@@ -256,29 +240,15 @@ def stopping() -> Any:
     return keras.callbacks.EarlyStopping("loss", **options)
 
 
-@pytest.fixture(scope="module")
-def callbacks(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Any, Any]:
-    """Callbacks of a training, and those of one that was killed and continued."""
-    folder, expected, found, stops = tmp_path_factory.mktemp("run"), Counts(), Counts(), stopping()
+def test_states_of_callbacks_and_generators_of_the_process(tmp_path):
+    expected, found, stops = Counts(), Counts(), stopping()
     small_fit(None, expected)
     with pytest.raises(Killed):
-        small_fit(folder, Counts(), stopping(), Losses(5), every="1 batch")
-    small_fit(folder, found, stops)
-    return expected, found, stops
-
-
-def test_state_of_a_callback(callbacks):
-    expected, found, _ = callbacks
+        small_fit(tmp_path, Counts(), stopping(), Losses(5), every="1 batch")
+    small_fit(tmp_path, found, stops)
     assert found.batches == expected.batches == 8
-
-
-def test_generators_of_the_process(callbacks):
-    expected, found, _ = callbacks
     assert found.drawn == expected.drawn[-len(found.drawn) :] != []
-
-
-def test_early_stopping_keeps_the_sign_of_min_delta(callbacks):
-    assert callbacks[-1].min_delta == -0.5
+    assert stops.min_delta == -0.5  # EarlyStopping keeps the sign that it has given it.
 
 
 def test_last_few_files_stay(tmp_path):
@@ -391,8 +361,6 @@ def test_callbacks_of_keras_without_a_warning(tmp_path, caplog):
 
 
 class PythonCount(keras.metrics.Metric):
-    """Counts its calls in Python."""
-
     def __init__(self) -> None:
         super().__init__(name="calls")
         self.count = 0
@@ -408,7 +376,6 @@ class PythonCount(keras.metrics.Metric):
 
 
 def with_metrics(folder: Path | None, losses: Losses, metrics: list[Any]) -> None:
-    """One epoch of eight batches."""
     keras.utils.set_random_seed(3)
     model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2, "sigmoid")])
     model.compile("sgd", "mse", metrics=metrics, run_eagerly=True)

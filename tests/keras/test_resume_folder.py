@@ -1,7 +1,4 @@
-"""``Resume``: a folder is that of one training, and of all ranks of a job.
-
-Another model, optimizer or data is never taken for those that were saved.
-"""
+"""``Resume``: a folder is that of one training, and of all ranks of a job."""
 
 from __future__ import annotations
 
@@ -38,7 +35,6 @@ def fitted(
     model: Any = None,
     **data: Any,
 ) -> Any:
-    """A training of one layer, in a folder."""
     if model is None:
         model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1, name=name)])
     model.compile(optimizer() if callable(optimizer) else optimizer, "mse", run_eagerly=True)
@@ -138,8 +134,6 @@ def test_what_may_change(tmp_path):
 
 
 class Several(keras.Model):
-    """A model with optimizers in a dict, a list, and within one another."""
-
     def __init__(self) -> None:
         super().__init__()
         self.layer = keras.layers.Dense(1)
@@ -151,7 +145,6 @@ class Several(keras.Model):
         return self.layer(inputs)
 
     def filled(self, value: float) -> Several:
-        """With this value in all variables of its optimizers."""
         self(X)
         for optimizer in self.own:
             optimizer.build(self.trainable_variables)
@@ -180,7 +173,6 @@ def test_optimizer_of_a_loaded_model(tmp_path):
 
 
 def sharded(folder: Path, shard: Any, batch_size: int, losses: Losses, samples: int = 24) -> Any:
-    """The epochs and batches of a training of two epochs on a part of some samples."""
     x = np.arange(samples, dtype="float32").reshape(-1, 1)
     losses.resume = Resume(folder, "1 batch")
     with SafeSequence((x, x), batch_size, shuffle=True, shard=shard, workers=0) as sequence:
@@ -211,7 +203,6 @@ def test_other_shards_with_nothing_left(tmp_path):
 
 
 def ranked(folder: Path, shard: Any = None, act: Any = None, epochs: int = 1) -> Any:
-    """A training, in whose first epoch something is done."""
     # On TensorFlow, the model is saved before the second batch, too.
     extra = [] if act is None else [after(2, lambda model: act())]
     options = {"every": "1 batch", "batch_size": 1, "extra": extra}

@@ -1,7 +1,4 @@
-"""``shard``: the part of this process, also under a distribution of Keras's, and its states.
-
-A state is the samples that all shards have consumed: any number of shards goes on from it.
-"""
+"""``shard``: the part of this process, also under a distribution of Keras's, and its states."""
 
 from __future__ import annotations
 
@@ -20,16 +17,9 @@ from keras.src.trainers import data_adapters
 from adapters import Blocks, SafeSequence
 from adapters.keras import internals
 from adapters.ranks import sharding
+from tests.keras import recording
 from tests.keras.py_datasets import Numbered
-from tests.keras.recording import (
-    BACKEND,
-    KINDS_OF_WORKERS,
-    TWO_THREADS,
-    AfterBatch,
-    built_recorder,
-    samples_of,
-    sequence_of,
-)
+from tests.keras.recording import BACKEND, TWO_THREADS, built_recorder, samples_of, sequence_of
 
 BATCHES, SIZE = 6, 101
 X = np.arange(SIZE)
@@ -109,7 +99,6 @@ def test_all_of_the_data_in_each_process(way, second_of_three, caplog):
 
 
 def trained(sequence: SafeSequence) -> list[int]:
-    """The samples that ``fit`` gives this process, sorted."""
     recorder = built_recorder()
     with sequence:
         recorder.fit(sequence, verbose=0)
@@ -302,7 +291,7 @@ def noisy(batch: Any, rng: np.random.Generator) -> Any:
 
 @pytest.mark.one_keras
 @pytest.mark.usefixtures("sent_by_value")
-@pytest.mark.parametrize("options", KINDS_OF_WORKERS)
+@pytest.mark.parametrize("options", recording.KINDS_OF_WORKERS)
 def test_state_goes_on_bit_by_bit(options):
     state = {"epoch": 1, "samples": 16}
     with opened((1, 2), batch_transform=noisy) as sequence:
@@ -369,10 +358,9 @@ def test_state_of_whole_batches():
 
 
 def states_of_fit(sequence: SafeSequence) -> tuple[list[Any], list[int]]:
-    """Behind each batch, and the samples, sorted."""
     states: list[Any] = []
     recorder = built_recorder()
-    look = AfterBatch(lambda model, count: states.append(sequence.state_dict()))
+    look = recording.AfterBatch(lambda model, count: states.append(sequence.state_dict()))
     recorder.fit(sequence, verbose=0, callbacks=[look])
     return states, samples_of(recorder.trained)
 

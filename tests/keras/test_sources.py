@@ -9,19 +9,8 @@ import keras
 import numpy as np
 import pytest
 
-from adapters import (
-    Blocks,
-    ImageDecoder,
-    RecordError,
-    SafeSequence,
-    Weighted,
-    concatenate,
-    mix,
-    open_images,
-    open_records,
-    pack,
-    split,
-)
+import adapters
+from adapters import ImageDecoder, SafeSequence, concatenate, mix, open_images, open_records, split
 from adapters.transforms import Chain, ColorJitter, CutMix, MixUp, OneHot, RandomErasing
 from tests.batches import exact
 from tests.images.pictures import encoded, npy, picture
@@ -34,12 +23,14 @@ from tests.sources.record_files import SIZE, raw, write_images
 pytestmark = [pytest.mark.one_backend, pytest.mark.usefixtures("sent_by_value")]
 RANDOM = ImageDecoder(16, crop="random_resized", flip=True)
 LENGTHS = np.arange(303)
-BLOCKS = Blocks(block_bytes=8 * 50, window=4)
+BLOCKS = adapters.Blocks(block_bytes=8 * 50, window=4)
 
 
 def stored_pixels(folder: Path) -> Any:
     path = folder / "x.rec"
-    pack([(picture(30 + n, 41), n) for n in range(SIZE)], path, format="recordio", encoding="raw")
+    adapters.pack(
+        [(picture(30 + n, 41), n) for n in range(SIZE)], path, format="recordio", encoding="raw"
+    )
     return open_records(path, decode=RANDOM)
 
 
@@ -57,7 +48,10 @@ SOURCES: dict[str, Any] = {
     "several": (lambda _: concatenate([(X, Y), [(X[0], Y[0])] * 3]).select(range(2, 20)), {}),
     "batch transforms": (lambda _: (IMAGES, LABELS), {"batch_transform": TRANSFORMS}),
     "blocks": (lambda _: LENGTHS, {"shuffle": BLOCKS}),
-    "weights": (lambda _: LENGTHS, {"weights": Weighted(1 + LENGTHS % 3, 700), "shuffle": False}),
+    "weights": (
+        lambda _: LENGTHS,
+        {"weights": adapters.Weighted(1 + LENGTHS % 3, 700), "shuffle": False},
+    ),
     "bucket_by": (lambda _: LENGTHS, {"bucket_by": LENGTHS % 97}),
     "mix": (lambda _: mix([LENGTHS[:200], LENGTHS[200:]], [1, 2]), {}),
     "mix in blocks": (lambda _: mix([LENGTHS[:200], LENGTHS[200:]], [1, 2]), {"shuffle": BLOCKS}),
@@ -107,7 +101,6 @@ def test_images_as_packed(tmp_path):
 
 
 def paths_of(folder: Path) -> dict[str, tuple[str, Any]]:
-    """Paths as users give them, and what opens each."""
     varied(folder / "photos", 4, "ab")
     for n in range(3):
         contents = map(npy, raw()[4 * n : 4 * n + 4])
@@ -142,7 +135,7 @@ def test_file_that_is_no_image(tmp_path):
     source = open_images(varied(tmp_path), decode=ImageDecoder(8))
     Path(source.files[5]).write_bytes(b"This is none.")
     with SafeSequence(source, 4, **PROCESSES) as sequence:
-        with pytest.raises(RecordError, match=r"\.jpg.*expected an image") as caught:
+        with pytest.raises(adapters.RecordError, match=r"\.jpg.*expected an image") as caught:
             list(sequence)
         assert "in sample 5, batch 1 of epoch 0" in caught.value.__notes__
     with SafeSequence(source, 4, on_error="skip", workers=2) as sequence:
@@ -155,8 +148,6 @@ def test_file_that_is_no_image(tmp_path):
 
 
 class Broken:
-    """Some of its first samples can't be read."""
-
     def __init__(self, broken: int, size: int = 200) -> None:
         self.broken, self.size = broken, size
 
@@ -172,7 +163,7 @@ class Broken:
 @pytest.mark.parametrize("on_error", ["skip", lambda error, number: np.int64(number)])
 @pytest.mark.parametrize("source", [Broken, lambda broken: mix([Broken(broken), np.arange(10)])])
 def test_blocks_measured_by_a_readable_sample(source, on_error, caplog):
-    arguments = {"shuffle": Blocks(64, 2), "on_error": on_error, "workers": 0}
+    arguments = {"shuffle": adapters.Blocks(64, 2), "on_error": on_error, "workers": 0}
     with SafeSequence(source(3), 4, **arguments) as sequence:
         assert sum(len(batch) for batch in sequence) >= 200
     said = [each for each in caplog.messages if each.startswith("blocks are as large as sample 3")]
@@ -193,7 +184,7 @@ def test_skip_with_weights():
         return x
 
     arguments = {"on_error": "skip", "transform": fail, "workers": 0}
-    weights = Weighted(np.eye(12)[9], 4)
+    weights = adapters.Weighted(np.eye(12)[9], 4)
     with SafeSequence(np.arange(12), 4, weights=weights, **arguments) as sequence:
         assert sequence[0].tolist() == [10] * 4
 

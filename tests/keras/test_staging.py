@@ -15,22 +15,13 @@ import pytest
 from adapters import SafeSequence
 from adapters.keras import device, internals, reading
 from adapters.structure import map_leaves
-from tests.keras.recording import (
-    AUTO,
-    BACKEND,
-    INLINE,
-    KINDS_OF_WORKERS,
-    TWO_THREADS,
-    AfterBatch,
-    Recorder,
-    built_recorder,
-    sequence_of,
-)
+from tests.keras import recording
+from tests.keras.recording import AUTO, INLINE, TWO_THREADS, Recorder, built_recorder, sequence_of
 from tests.keras.samples import BATCH_SIZE, FailsAt, Unreadable, numbered
 
 pytestmark = pytest.mark.usefixtures("sent_by_value")
 BATCHES = 17
-ON_JAX = pytest.mark.skipif(BACKEND != "jax", reason="of JAX alone")
+ON_JAX = pytest.mark.skipif(recording.BACKEND != "jax", reason="of JAX alone")
 
 
 def of_jax(test: Any) -> Any:
@@ -42,7 +33,6 @@ def of_jax(test: Any) -> Any:
 
 
 def changing(batch: Any) -> Any:
-    """Every 30th batch is wider, some are shorter, and all are nested."""
     number = int(batch[0][0, 0]) // BATCH_SIZE
     features = np.repeat(batch[0], 2 if number % 30 == 1 else 1, axis=1)
     rows = 3 if number % 20 == 19 else 4
@@ -61,7 +51,7 @@ def plain(labels: Any) -> Any:
     return labels.astype("S") if labels.dtype.kind in "OU" else labels
 
 
-@pytest.mark.skipif(BACKEND != "tensorflow", reason="of TensorFlow alone")
+@pytest.mark.skipif(recording.BACKEND != "tensorflow", reason="of TensorFlow alone")
 @pytest.mark.parametrize("steps", [1, 3], ids=["from Python", "through tf.data"])
 @pytest.mark.parametrize(
     ("transform", "workers"), [(changing, INLINE), (texts, TWO_THREADS), (emptied, INLINE)]
@@ -89,7 +79,7 @@ def test_queue_bounds_what_is_ahead(workers, queue):
         computed.append(batch)
         return batch
 
-    look = AfterBatch(lambda model, trained: ahead.append(len(computed) - trained))
+    look = recording.AfterBatch(lambda model, trained: ahead.append(len(computed) - trained))
     options = {**workers, "max_queue_size": queue, "batch_transform": transform}
     with SafeSequence(numbered(160), 4, **options) as sequence:
         built_recorder().fit(sequence, callbacks=[look], shuffle=False, verbose=0)
@@ -104,9 +94,8 @@ def test_queue_bounds_what_is_ahead(workers, queue):
 
 
 def states_of_fit(sequence: SafeSequence) -> list[int]:
-    """Batches of the epoch behind each batch."""
     states: list[int] = []
-    look = AfterBatch(lambda model, count: states.append(sequence.state_dict()["batch"]))
+    look = recording.AfterBatch(lambda model, count: states.append(sequence.state_dict()["batch"]))
     built_recorder().fit(sequence, callbacks=[look], verbose=0)
     return states
 
@@ -142,7 +131,7 @@ def structured(sample: Any) -> Any:
 
 
 @of_jax
-@pytest.mark.parametrize("workers", KINDS_OF_WORKERS)
+@pytest.mark.parametrize("workers", recording.KINDS_OF_WORKERS)
 def test_values_dtypes_and_structures(workers, sent, monkeypatch):
     kept = []
     options = {"transform": structured, "shuffle": True, "seed": 3, **workers}
@@ -231,7 +220,7 @@ def test_no_batch_ahead_on_a_cpu(wanted, sent, monkeypatch):
 
 
 @pytest.mark.one_keras
-@pytest.mark.skipif(BACKEND != "torch", reason="of PyTorch alone")
+@pytest.mark.skipif(recording.BACKEND != "torch", reason="of PyTorch alone")
 def test_pinned_tensors(monkeypatch):
     import torch
 

@@ -25,11 +25,8 @@ class Killed(Exception):
 class Losses(keras.callbacks.Callback):
     """Keeps what Keras tells of each batch and epoch, and can end it all.
 
-    Args:
-        kill_at: Number of the batch of this run, counted over its epochs, before which it ends;
-            None for never.
-        within: "train" or "test": of which kind of batches.
-        path: Write a line for each batch there, and use a real signal.
+    That is before batch ``kill_at`` of this run, counted over its epochs, of those of ``within``:
+    by a real signal if ``path`` is where a line for each batch goes.
     """
 
     def __init__(
@@ -75,7 +72,6 @@ class Losses(keras.callbacks.Callback):
 
 
 def augmented(sample: Any, rng: Any) -> Any:
-    """Noise of the sample's own generator."""
     x, y = sample
     return x + rng.normal(size=x.shape).astype("float32") / 10, y
 
@@ -108,11 +104,7 @@ def train(
     extra: Any = (),
     validate: bool = True,
 ) -> Any:
-    """Make everything anew, and ``fit``.
-
-    Returns:
-        The model.
-    """
+    """Make everything anew, and ``fit``; the model."""
     keras.utils.set_random_seed(7)
     layers = keras.layers
     model = keras.Sequential(
@@ -143,5 +135,4 @@ def train(
 
 
 def weights(model: Any) -> Any:
-    """All of them in one row."""
     return np.concatenate([np.ravel(each) for each in model.get_weights()])

@@ -15,6 +15,7 @@ from tests.images.pictures import encoded, picture
 
 SUFFIXES = {"recordio": ".rec", "tfrecord": ".tfrecord"}
 FORMATS = tuple(SUFFIXES)
+ROOT = Path(__file__).parents[2]
 
 
 def image(number: int, height: int = 20, width: int = 30, channels: int = 3) -> NDArray[np.uint8]:
@@ -24,6 +25,10 @@ def image(number: int, height: int = 20, width: int = 30, channels: int = 3) -> 
 
 def jpeg(number: int, height: int = 20, width: int = 30) -> bytes:
     return encoded(image(number, height, width), "JPEG", quality=80)
+
+
+def arrays(count: int) -> Any:
+    return np.stack([image(number) for number in range(count)]), np.arange(count)
 
 
 def folder(root: Path, images: int = 6, classes: Iterable[str] = ("ant", "bee")) -> Path:
@@ -37,13 +42,11 @@ def folder(root: Path, images: int = 6, classes: Iterable[str] = ("ant", "bee"))
 
 
 def files_in(place: Path) -> dict[str, bytes]:
-    """All files below, hidden ones too."""
     files = (path for path in place.rglob("*") if path.is_file())
     return {str(path.relative_to(place)): path.read_bytes() for path in files}
 
 
 def packed(out: Path, manifest: Manifest) -> list[tuple[Any, int, bytes]]:
-    """Label, id and image of every record, as they are stored."""
     files = RecordFiles([out.with_name(each.name) for each in manifest.files])
     records: list[tuple[Any, int, bytes]] = []
     for number in range(len(files)):
@@ -61,7 +64,6 @@ def packed(out: Path, manifest: Manifest) -> list[tuple[Any, int, bytes]]:
 
 
 def accounted(manifest: Manifest) -> bool:
-    """Whether the sums agree."""
     records = sum(each.records for each in manifest.files)
     return manifest.read == manifest.packed + len(manifest.skipped) and manifest.packed == records
 

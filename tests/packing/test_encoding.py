@@ -20,7 +20,6 @@ formats = pytest.mark.parametrize("format", FORMATS)
 
 
 def one(tmp_path, content: Any, label: Any = 0, format: str = "recordio", **options: Any) -> Any:
-    """Label and image of the record that this sample becomes."""
     manifest = pack([(content, label)], tmp_path / "out", format=format, **options)
     ((label, _, image),) = packed(tmp_path / "out", manifest)
     return label, image

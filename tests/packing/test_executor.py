@@ -14,7 +14,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 
 from adapters import RecordError, open_images, open_records, pack
@@ -23,9 +22,8 @@ from adapters.packing import verify
 from adapters.packing.tasks import opened
 from tests.cli.scripts import ended
 from tests.clusters import cluster, workers_of
-from tests.packing.materials import accounted, files_in, folder, image, jpeg
+from tests.packing.materials import ROOT, accounted, arrays, files_in, folder, jpeg
 
-ROOT = Path(__file__).parent.parent.parent
 IMAGES = 40
 OPTIONS: dict[str, Any] = {"format": "recordio", "resize": 16, "shard_bytes": 4000, "seed": None}
 
@@ -48,7 +46,6 @@ def executor(request: pytest.FixtureRequest) -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Images, one of which is none."""
     root = folder(tmp_path_factory.mktemp("in"), IMAGES)
     (root / "bee/017.jpg").write_bytes(b"no image")
     return root
@@ -63,17 +60,13 @@ def a_list(photos: Path) -> Path:
     return path
 
 
-def arrays(photos: Path) -> Any:
-    return np.stack([image(number) for number in range(IMAGES)]), np.arange(IMAGES)
-
-
 def samples(photos: Path) -> Any:
     return [(jpeg(n) if n != 9 else b"no image", n / 2) for n in range(IMAGES)]
 
 
 def records(photos: Path) -> Any:
     path = photos.parent / "records.rec"
-    pack(arrays(photos), path, format="recordio", encoding="raw")
+    pack(arrays(IMAGES), path, format="recordio", encoding="raw")
     return open_records(path, decode="image")
 
 
@@ -81,7 +74,7 @@ SOURCES: dict[str, Callable[[Path], Any]] = {
     "relative folder": lambda photos: os.path.relpath(photos),
     "list": a_list,
     "selected": lambda photos: open_images(photos).select(range(3, 30)),
-    "arrays": arrays,
+    "arrays": lambda photos: arrays(IMAGES),
     "samples": samples,
     "records": records,
 }

@@ -12,6 +12,7 @@ import pytest
 from adapters import ImageDecoder, RecordError, open_images, open_records, pack
 from adapters.packing import Manifest
 from tests.packing.materials import FORMATS, accounted, folder, image, jpeg, packed
+from tests.sources.record_files import damage
 
 # What is no image.
 NO_IMAGES = [b"", b"This is no image at all.", jpeg(0)[:-200], jpeg(0)[:4]]
@@ -23,7 +24,6 @@ def packed_of(source: Any, out: Path, format: str = "recordio", **options: Any) 
 
 
 def records_of(source: Any, out: Path, **options: Any) -> list[tuple[Any, int, bytes]]:
-    """Label, id and image of each."""
     return packed(out, packed_of(source, out, **options))
 
 
@@ -117,7 +117,6 @@ def test_every_input_is_packed_or_skipped(tmp_path, format):
 
 
 def listed(root: Path, text: str) -> Path:
-    """A list beside two images, ``a.jpg`` and ``sub/b.jpg``."""
     (root / "sub").mkdir(parents=True)
     (root / "a.jpg").write_bytes(jpeg(1))
     (root / "sub/b.jpg").write_bytes(jpeg(2))
@@ -205,9 +204,7 @@ def test_records_are_packed_again(tmp_path):
 def test_records_that_are_damaged_are_skipped_by_number(tmp_path):
     path = tmp_path / "first.tfrecord"
     packed_of(folder(tmp_path / "in", 4), path, "tfrecord")
-    content = bytearray(path.read_bytes())
-    content[-9] ^= 1
-    path.write_bytes(content)
+    damage(path, -9, 1)
     records = open_records(path, decode="image")
     assert skipped_of(records, tmp_path / "second", format="tfrecord") == ["sample 3"]
 

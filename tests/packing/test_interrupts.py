@@ -11,14 +11,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from adapters import pack
 from adapters.packing import verify
-from tests.packing.materials import FORMATS, SUFFIXES, files_in, finished, folder, image, jpeg
+from tests.packing import materials
+from tests.packing.materials import FORMATS, SUFFIXES, arrays, files_in, finished, folder, jpeg
 
-ROOT = Path(__file__).parent.parent.parent
 IMAGES = 9
 ENDINGS = set(SUFFIXES.values())
 OPTIONS: dict[str, Any] = {"resize": 16, "shard_bytes": 2000, "workers": 2}
@@ -91,7 +90,7 @@ def whole(
 def run(script: str, *arguments: Any) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-W", "error", "-c", script, *map(str, arguments)],
-        cwd=ROOT,
+        cwd=materials.ROOT,
         capture_output=True,
         text=True,
         timeout=100,
@@ -99,7 +98,6 @@ def run(script: str, *arguments: Any) -> subprocess.CompletedProcess[str]:
 
 
 def first_done(source: Any, out: Path, format: str, **options: Any) -> int:
-    """Pack to the end: how many inputs were done already."""
     seen: list[int] = []
     progress = lambda done, total: seen.append(done)  # noqa: E731
     pack(source, out, format=format, progress=progress, **{**OPTIONS, **options})
@@ -115,8 +113,6 @@ class Stop(Exception):
 
 
 def interrupted(source: Any, out: Path, at: int, format: str = "recordio", **options: Any) -> None:
-    """Pack, up to so many inputs."""
-
     def progress(done: int, total: int) -> None:
         if done == at:
             raise Stop
@@ -200,13 +196,9 @@ def test_finished_files_are_not_written_again(tmp_path, source, whole, at):
     assert files_in(tmp_path) == expected
 
 
-def arrays() -> Any:
-    return np.stack([image(number) for number in range(IMAGES)]), np.arange(IMAGES)
-
-
 @pytest.mark.parametrize("kind", ["a folder, with other workers", "arrays"])
 def test_next_run_goes_on(tmp_path, source, kind):
-    given = arrays() if kind == "arrays" else source
+    given = arrays(IMAGES) if kind == "arrays" else source
     interrupted(given, tmp_path / "x", IMAGES)
     assert first_done(given, tmp_path / "x", "recordio", workers=1) > 0
 

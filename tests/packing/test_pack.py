@@ -18,19 +18,10 @@ from adapters.images import decode
 from adapters.packing import Manifest, verify
 from adapters.packing.manifest import Skipped
 from adapters.records import index_paths, irheader
-from tests.packing.materials import (
-    FORMATS,
-    SUFFIXES,
-    accounted,
-    files_in,
-    folder,
-    jpeg,
-)
+from tests.packing.materials import FORMATS, ROOT, SUFFIXES, accounted, files_in, folder, jpeg
 from tests.records.conftest import mx_recordio, tf
 
 __all__ = ["mx_recordio", "tf"]
-
-ROOT = Path(__file__).parent.parent.parent
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +32,6 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def written(source: Any, out: Path, **options: Any) -> dict[str, bytes]:
-    """All that is in the folder of ``out`` after packing."""
     pack(source, out, **{"format": "recordio", "on_error": "skip", **options})
     return files_in(out.parent)
 
@@ -338,10 +328,6 @@ def arrays(labels):
     return np.arange(len(labels) * 4, dtype=np.uint8).reshape(-1, 2, 2), labels
 
 
-def runs(labels):
-    return 1 + int((np.diff(labels) != 0).sum())
-
-
 @pytest.mark.parametrize("kind", ["arrays", "list", "records", "folder", "images", "part"])
 def test_order_by_class_is_shuffled(tmp_path, kind):
     x, y = arrays(SORTED)
@@ -359,7 +345,7 @@ def test_order_by_class_is_shuffled(tmp_path, kind):
     }[kind]()
     labels, seed = labels_of(source, tmp_path / "x.rec")
     assert seed == 0
-    assert runs(labels) >= len(labels) / 2
+    assert np.count_nonzero(np.diff(labels)) + 1 >= len(labels) / 2
     if kind != "part":
         assert sorted(labels) == SORTED.tolist()
 
@@ -383,7 +369,6 @@ def test_seed_shuffles_any_order(tmp_path):
 
 
 def listed(place: Path, numbers: list[int]) -> Path:
-    """A list, and its images: sorted by class, so that they are shuffled."""
     place.mkdir()
     lines = []
     for at, number in enumerate(numbers):

@@ -12,12 +12,12 @@ from adapters import RecordWriter, pack
 from adapters.packing import verify
 from adapters.records import CODECS, RecordFiles, example
 from tests.packing.materials import FORMATS, SUFFIXES, image, jpeg
+from tests.sources.record_files import damage
 
 IMAGES = 4
 
 
 def made(place: Path, format: str, **options: object) -> Path:
-    """A file of images."""
     path = place / f"x{SUFFIXES[format]}"
     pack([(jpeg(number), number) for number in range(IMAGES)], path, format=format, **options)
     return path
@@ -66,9 +66,7 @@ def test_right_records_without_images(tmp_path):
 )
 def test_flipped_bit_has_its_place(tmp_path, format, at, expected):
     path = made(tmp_path, format)
-    content = bytearray(path.read_bytes())
-    content[at] ^= 2
-    path.write_bytes(content)
+    damage(path, at, 2)
     found = problems(path)
     assert found[0].startswith(str(path))
     assert re.search(expected, found[0])

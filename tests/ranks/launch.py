@@ -25,7 +25,6 @@ _LIMIT_SECONDS = 240
 
 
 def _alone() -> list[str]:
-    """The beginning of a command that runs with loopback only."""
     unshare = shutil.which("unshare")
     for flags in ("-n", "-rn"):
         command = [unshare or "unshare", flags, "sh", "-c", _UP, "sh"]
@@ -55,7 +54,6 @@ def run(program: str, world: int, **told: Any) -> int:
 
 
 def _variables(program: str, rank: int, world: int) -> dict[str, str]:
-    """What the framework's own launcher would set."""
     framework = program.partition("_")[0]
     if framework == "torch":
         place = {"RANK": str(rank), "WORLD_SIZE": str(world), "GLOO_SOCKET_IFNAME": "lo"}

@@ -45,7 +45,6 @@ def alone() -> list[tuple[list[int], np.ndarray]]:
 
 
 def told(folder: Path, world: int) -> list[list[dict[str, Any]]]:
-    """The lines of each rank."""
     paths = [folder / f"rank-{rank}-of-{world}.jsonl" for rank in range(world)]
     return [[json.loads(line) for line in path.read_text().splitlines()] for path in paths]
 

@@ -12,7 +12,6 @@ import pytest
 
 @pytest.fixture(scope="session")
 def mx_recordio() -> Any:
-    """``mxnet.recordio``."""
     if importlib.util.find_spec("mxnet") is None:
         pytest.skip("MXNet isn't installed")
     if np.lib.NumpyVersion(np.__version__) >= "2.0.0":
@@ -27,7 +26,6 @@ def mx_recordio() -> Any:
 
 @pytest.fixture(scope="session")
 def tf() -> Any:
-    """``tensorflow``."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return pytest.importorskip("tensorflow", reason="TensorFlow isn't installed")

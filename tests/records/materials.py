@@ -47,8 +47,6 @@ payloads = st.lists(st.one_of(magic_rich, st.binary(max_size=200)), max_size=12)
 
 
 class Memory:
-    """Bytes in memory, as a storage."""
-
     name = "memory"
 
     def __init__(self, content: bytes) -> None:
@@ -63,26 +61,22 @@ class Memory:
 
 
 def encoded(format: str, records: list[bytes]) -> bytes:
-    """A file's content."""
     return b"".join(map(CODECS[format].encode, records))
 
 
 def decoded(format: str, content: bytes) -> list[bytes]:
-    """The payloads of a file's content, found by their headers."""
     storage, codec = Memory(content), CODECS[format]
     offsets, _ = codec.scan(storage)
     return [bytes(codec.read(storage, at, n)) for n, at in enumerate(offsets.tolist())]
 
 
 def written(folder: Path, format: str, records: list[bytes], stem: str = "a") -> Path:
-    """A file without an index."""
     path = folder / (stem + SUFFIXES[format])
     path.write_bytes(encoded(format, records))
     return path
 
 
 def read(path: str | os.PathLike[str], format: str = "auto", verify: bool = True) -> list[bytes]:
-    """All payloads of a file."""
     files = RecordFiles(path, format, verify)
     try:
         return [bytes(files.read(number)) for number in range(len(files))]

@@ -33,7 +33,6 @@ any_features = st.dictionaries(st.text(max_size=8), _VALUES, max_size=5)
 
 
 def plain(features: Any) -> dict[str, list[Any]]:
-    """Python's own values."""
     return {
         name: values if isinstance(values, list) else values.tolist()
         for name, values in features.items()

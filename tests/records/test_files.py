@@ -17,7 +17,6 @@ from tests.records.materials import FORMATS, PAYLOADS, encoded, read, written
 
 @pytest.fixture
 def folder(tmp_path):
-    """Files of 2, 1 and 3 records, of both formats."""
     written(tmp_path, "recordio", [b"a0", b"a1"], "a")
     written(tmp_path, "tfrecord", [b"c0"], "c")
     written(tmp_path, "recordio", [b"d0", b"d1", b"d2"], "d")

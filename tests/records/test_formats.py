@@ -11,21 +11,8 @@ from hypothesis import given
 
 from adapters.errors import RecordError
 from adapters.records import recordio, tfrecord
-from tests.records.materials import (
-    FEW,
-    FORMATS,
-    MAGIC,
-    PAYLOADS,
-    Memory,
-    decoded,
-    encoded,
-    flips,
-    index_written,
-    payloads,
-    read,
-    rewritten,
-    written,
-)
+from tests.records import materials
+from tests.records.materials import FEW, MAGIC, decoded, encoded, flips, read, rewritten, written
 
 GOLDEN = [
     (recordio, b"", "0a23d7ce 00000000"),
@@ -38,17 +25,17 @@ GOLDEN = [
     (tfrecord, b"", "0000000000000000 29039807 d8ea82a2"),
     (tfrecord, b"abc", "0300000000000000 b099490e 616263 6e57f121"),
 ]
-RECORDS = list(PAYLOADS.values())
+RECORDS = list(materials.PAYLOADS.values())
 
 
 @pytest.mark.parametrize(("codec", "payload", "content"), GOLDEN)
 def test_golden_bytes(codec, payload, content):
     assert codec.encode(payload) == bytes.fromhex(content)
-    assert bytes(codec.read(Memory(bytes.fromhex(content)), 0, 0)) == payload
+    assert bytes(codec.read(materials.Memory(bytes.fromhex(content)), 0, 0)) == payload
 
 
-@pytest.mark.parametrize("format", FORMATS)
-@given(records=payloads)
+@pytest.mark.parametrize("format", materials.FORMATS)
+@given(records=materials.payloads)
 def test_payloads_come_back(format, records):
     assert decoded(format, encoded(format, records)) == records
 
@@ -106,7 +93,7 @@ def test_file_of_several_windows_is_scanned_whole(codec, monkeypatch):
 def test_recordio_flipped_bit_is_an_error_or_that_bit(tmp_path):
     path = written(tmp_path, "recordio", FEW)
     content = path.read_bytes()
-    index_written(path)
+    materials.index_written(path)
     for place, flipped in flips(content):
         rewritten(path, flipped, index_is_newer=bool(place % 2))
         try:
@@ -174,7 +161,7 @@ DAMAGED = {
 @pytest.mark.parametrize(("content", "at", "found"), list(DAMAGED.values()), ids=list(DAMAGED))
 def test_recordio_damage_is_told(content, at, found):
     with pytest.raises(RecordError, match=found):
-        recordio.read(Memory(content), at, 0)
+        recordio.read(materials.Memory(content), at, 0)
 
 
 def test_tfrecord_is_tensorflows(tmp_path, tf):
@@ -201,7 +188,7 @@ def test_tfrecord_flipped_bit_is_an_error(indexed, tmp_path):
     path = written(tmp_path, "tfrecord", FEW[:2])
     content = path.read_bytes()
     if indexed:
-        index_written(path)
+        materials.index_written(path)
     for place, flipped in flips(content):
         rewritten(path, flipped, index_is_newer=bool(place % 2))
         with pytest.raises(RecordError):

@@ -11,16 +11,8 @@ import pytest
 
 from adapters.errors import RecordError
 from adapters.records import RecordFiles, index_paths, recordio, tfrecord
-from tests.records.materials import (
-    FORMATS,
-    MAGIC,
-    encoded,
-    forbid_scan,
-    index_written,
-    read,
-    rewritten,
-    written,
-)
+from tests.records import materials
+from tests.records.materials import FORMATS, MAGIC, encoded, forbid_scan, read, rewritten, written
 
 RECORDS = [bytes([65 + number]) * (5 * number) for number in range(6)]
 formats = pytest.mark.parametrize("format", FORMATS)
@@ -29,7 +21,6 @@ formats = pytest.mark.parametrize("format", FORMATS)
 def with_index(
     folder: Path, format: str, text: str, newer: bool = True, records: list[bytes] = RECORDS
 ) -> Path:
-    """A file of these records with that index."""
     path = written(folder, format, records)
     index_paths(path)[0].write_text(text)
     rewritten(path, path.read_bytes(), newer)
@@ -37,7 +28,6 @@ def with_index(
 
 
 def index_text(format: str, records: list[bytes]) -> str:
-    """What MXNet or DALI would write."""
     sizes = [len(encoded(format, [record])) for record in records]
     offsets = accumulate(sizes[:-1], initial=0)
     if format == "recordio":
@@ -50,7 +40,6 @@ def index_lines(format: str, records: list[bytes] = RECORDS) -> list[str]:
 
 
 def right_or_damaged(path: Path) -> list[bytes] | int | None:
-    """The records, or the number of the one that is an error."""
     try:
         return read(path)
     except RecordError as error:
@@ -59,7 +48,7 @@ def right_or_damaged(path: Path) -> list[bytes] | int | None:
 
 @formats
 def test_index_is_written_as_the_ecosystem_has_it(format, tmp_path):
-    path = index_written(written(tmp_path, format, RECORDS))
+    path = materials.index_written(written(tmp_path, format, RECORDS))
     assert path == tmp_path / "a.idx"
     assert path.read_text() == index_text(format, RECORDS)
 
@@ -73,7 +62,7 @@ def test_index_that_fits_is_used(format, tmp_path, monkeypatch):
 
 def test_index_of_mxnet(tmp_path, mx_recordio, monkeypatch):
     path = written(tmp_path, "recordio", RECORDS, "ours")
-    reader = mx_recordio.MXIndexedRecordIO(str(index_written(path)), str(path), "r")
+    reader = mx_recordio.MXIndexedRecordIO(str(materials.index_written(path)), str(path), "r")
     assert [reader.read_idx(number) for number in reader.keys] == RECORDS
     reader.close()
     path = tmp_path / "a.rec"

@@ -26,7 +26,6 @@ def mapped(folder: Path) -> int:
 
 
 def run(script: str, *arguments: str) -> str:
-    """What a process of its own prints."""
     command = [sys.executable, "-c", script, *arguments]
     return subprocess.check_output(command, text=True, timeout=60)
 
@@ -44,7 +43,6 @@ _LIMIT_SECONDS = 30
 
 @pytest.fixture
 def shards(tmp_path):
-    """Forty files of ten records each, every second one compressed."""
     for number in range(40):
         records = [b"%d %d" % (number, record) for record in range(10)]
         content = encoded("tfrecord", records)

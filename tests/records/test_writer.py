@@ -136,7 +136,6 @@ def test_writer_that_is_not_closed_warns(tmp_path):
 
 @contextlib.contextmanager
 def full_disk():
-    """No file may have more than 500 bytes."""
     limit = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (500, limit[1]))
     try:

@@ -49,7 +49,6 @@ def _await_what_is_fetched() -> None:
 
 @pytest.fixture
 def server() -> Iterator[RangeServer]:
-    """Serves what a test puts into ``objects``."""
     with RangeServer() as serving:
         yield serving
         for reading in [*objectreader._readers]:
@@ -66,13 +65,11 @@ def loop() -> None:
 
 
 def payloads(count: int = SIZE, most: int = 3000) -> list[bytes]:
-    """Records of many sizes."""
     rng = np.random.default_rng(3)
     return [rng.bytes(int(rng.integers(1, most))) for _ in range(count)]
 
 
 def written(folder: Path, format: str, records: Any = None, name: str = "train") -> Path:
-    """A record file and its index beside it."""
     suffix = {"tfrecord": ".tfrecord", "recordio": ".rec"}[format]
     path = folder / (name + suffix)
     with RecordWriter(path, format=format) as writer:
@@ -82,7 +79,6 @@ def written(folder: Path, format: str, records: Any = None, name: str = "train")
 
 
 def serve(server: RangeServer, folder: Path, prefix: str = "") -> None:
-    """Serve all files of a folder."""
     for path in folder.iterdir():
         if path.is_file():
             server.objects[prefix + path.name] = path.read_bytes()
@@ -100,13 +96,11 @@ def bucket() -> Any:
 
 @pytest.fixture
 def photos(tmp_path: Path) -> Path:
-    """Pictures in the folders of three classes."""
     return varied(tmp_path / "photos", 24)
 
 
 @pytest.fixture
 def expected() -> list[bytes]:
-    """What is read."""
     return payloads(COUNT, 20_000)
 
 
@@ -117,7 +111,6 @@ def what(request: Any) -> str:
 
 
 def publish(server: RangeServer, folder: Path, what: str, contents: list[bytes]) -> list[str]:
-    """Serve these contents; where they are."""
     if what == "images":
         server.objects |= {f"a/{number}.jpg": data for number, data in enumerate(contents)}
         return [server.url(f"a/{number}.jpg") for number in range(len(contents))]
@@ -129,17 +122,20 @@ def publish(server: RangeServer, folder: Path, what: str, contents: list[bytes])
 
 @pytest.fixture
 def urls(server: RangeServer, tmp_path: Path, what: str, expected: list[bytes]) -> list[str]:
-    """Where it is."""
     return publish(server, tmp_path, what, expected)
 
 
 def opened(what: str, urls: list[str], **options: Any) -> Any:
-    """The records or images."""
     return {"records": open_records, "images": open_images}[what](urls, **options)
 
 
 def read(source: Any, numbers: Any = None) -> list[bytes]:
-    """These of its records or files, all by default."""
     numbers = np.arange(len(source)) if numbers is None else np.asarray(numbers)
     source.bring(numbers)
     return [source.read(number) for number in numbers.tolist()]
+
+
+def assert_equal(found: Any, expected: Any) -> None:
+    for mine, own in zip(found, expected, strict=True):
+        for one, other in zip(mine, own, strict=True):
+            np.testing.assert_array_equal(one, other)

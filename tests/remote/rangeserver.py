@@ -57,8 +57,6 @@ class Settings:
 
 @dataclass
 class Counted:
-    """What was asked."""
-
     requests: int = 0
     bytes: int = 0
     faults: int = 0
@@ -68,13 +66,7 @@ class Counted:
 
 
 class RangeServer:
-    """Serves objects from memory, in a thread of this process, until ``close``.
-
-    Args:
-        objects: By their names; may be changed at any time.
-        seed: Of the faults.
-        settings: As ``Settings`` has them.
-    """
+    """Serves ``objects`` from memory, in a thread, until ``close``; ``seed`` is of the faults."""
 
     def __init__(
         self, objects: dict[str, Any] | None = None, seed: int = 0, **settings: Any
@@ -95,11 +87,9 @@ class RangeServer:
             raise TimeoutError("the range server didn't start within 20 s")
 
     def url(self, name: str = "") -> str:
-        """Of an object."""
         return f"http://127.0.0.1:{self.port}/{name}"
 
     def close(self) -> None:
-        """End every connection, and the thread."""
         if self._thread.is_alive():
             assert self._end is not None
             self._loop.call_soon_threadsafe(self._end.set)

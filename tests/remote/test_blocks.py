@@ -19,7 +19,6 @@ BLOCKS = Blocks(block_bytes=BLOCK * BYTES, window=WINDOW)
 
 
 def records() -> list[bytes]:
-    """Each tells its number, and is full of it."""
     return [number.to_bytes(4, "little") * (BYTES // 4) for number in range(SIZE)]
 
 
@@ -56,13 +55,11 @@ def of(loader, epochs: int) -> list[list[int]]:
 
 
 def expected(epochs: int) -> list[list[int]]:
-    """Of a list in memory."""
     with sequence(records(), workers=0) as local:
         return of(local, epochs)
 
 
 def asked(server, least: int = 0) -> list[tuple[str, int, int]]:
-    """The ranges of records that were asked for."""
     ranges = [each for each in server.counted.ranges if each[0].endswith(".tfrecord")]
     return [each for each in ranges if each[2] - each[1] > least]
 

@@ -129,7 +129,6 @@ def test_limit_is_kept(what, urls, tmp_path, expected):
 
 
 def kept(cache: Cache, name: str) -> Path:
-    """A segment's file."""
     segment = cache.segment(f"s3://b/{name}", Head(1 << 16, "1", 0), 0)
     cache.store(functools.partial(segment.write, 0, memoryview(b"1" * (1 << 16))), 1 << 13)
     return Path(segment.path)

@@ -12,35 +12,25 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adapters import (
-    Cache,
-    ImageDecoder,
-    RecordError,
-    SafeSequence,
-    materialize,
-    open_images,
-    open_records,
-    pack,
-)
+import adapters
+from adapters import Cache, ImageDecoder, RecordError, materialize, open_images, open_records, pack
 from adapters.remote import client_of
 from adapters.sources import files, objectreader
 from tests.contract.front_ends import NEEDS_MXNET, batches_of, loader_of
 from tests.forking import forks
-from tests.remote.conftest import read
+from tests.remote.conftest import assert_equal, read
 from tests.sources.image_folders import jpeg, put
 
 DECODE = ImageDecoder(16, crop="random_resized", flip=True)
 
 
 def upload(bucket: Any, root: Path, to: str = "/bucket/photos") -> None:
-    """Put all files below a folder into the store."""
     for path in root.rglob("*"):
         if path.is_file():
             bucket.pipe_file(f"{to}/{path.relative_to(root)}", path.read_bytes())
 
 
 def names_of(root: Path) -> list[str]:
-    """The images of a folder, in their order."""
     return [str(Path(each).relative_to(root)) for each in open_images(root).files]
 
 
@@ -52,20 +42,12 @@ def serve_photos(server: Any, root: Path) -> list[str]:
 
 @pytest.fixture
 def listed(server: Any, photos: Path) -> list[str]:
-    """The URLs of the images."""
     return serve_photos(server, photos)
 
 
 def batches(source: Any, **options: Any) -> list[Any]:
-    """All of an epoch."""
-    with SafeSequence(source, 5, shuffle=True, seed=3, **options) as sequence:
+    with adapters.SafeSequence(source, 5, shuffle=True, seed=3, **options) as sequence:
         return [[np.array(leaf) for leaf in batch] for batch in sequence]
-
-
-def assert_equal(found: list[Any], expected: list[Any]) -> None:
-    for mine, own in zip(found, expected, strict=True):
-        for one, other in zip(mine, own, strict=True):
-            np.testing.assert_array_equal(one, other)
 
 
 @pytest.mark.parametrize("end", ["", "/"])

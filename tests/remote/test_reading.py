@@ -27,7 +27,7 @@ from adapters.records import irheader, remotefile
 from adapters.records.files import RecordFiles
 from tests.forking import forks
 from tests.plans import plan_of
-from tests.remote.conftest import SIZE, payloads, serve, written
+from tests.remote.conftest import SIZE, assert_equal, payloads, serve, written
 from tests.sources.example_files import encoded, file_of
 from tests.sources.record_files import jpeg_file, raw_file, write
 
@@ -47,12 +47,6 @@ def batches(source: Any, size: int = 16) -> list[list[np.ndarray]]:
         assert source.fill(numbers, None, rows) == []
         found.append(rows)
     return found
-
-
-def assert_same(found: Any, expected: Any) -> None:
-    for mine, own in zip(found, expected, strict=True):
-        for one, other in zip(mine, own, strict=True):
-            np.testing.assert_array_equal(one, other)
 
 
 @pytest.mark.parametrize(
@@ -110,7 +104,7 @@ def test_batches_are_those_of_the_local_file(server, tmp_path, monkeypatch, kind
     local = open_records(path, decode=decode)
     remote = open_records(server.url(path.name), decode=decode, cache=cache)
     for _ in range(2):
-        assert_same(batches(remote), batches(local))
+        assert_equal(batches(remote), batches(local))
 
 
 def test_only_what_is_read_is_fetched_and_once(server, tmp_path):
@@ -261,7 +255,7 @@ def test_loader_batches_are_those_of_the_local_file(server, tmp_path, workers, p
         SafeSequence(open_records(path, decode=decode), workers=0, **given) as expected,
         SafeSequence(remote, workers=workers, use_multiprocessing=processes, **given) as found,
     ):
-        assert_same(found, expected)
+        assert_equal(found, expected)
 
 
 def test_next_batches_are_fetched_ahead(server, tmp_path, monkeypatch):

@@ -12,7 +12,6 @@ from tests.sources.image_folders import put
 
 @pytest.fixture(scope="module")
 def endpoint():
-    """A server in this process, and credentials that it takes, in the environment."""
     moto = pytest.importorskip("moto.server", reason="moto[server] speaks S3 to these tests")
     patch = pytest.MonkeyPatch()
     server = moto.ThreadedMotoServer("127.0.0.1", 0, verbose=False)
@@ -31,7 +30,6 @@ def endpoint():
 
 @pytest.fixture
 def bucket(endpoint, tmp_path):
-    """Two shards and their indexes."""
     boto3 = pytest.importorskip("boto3", reason="boto3 writes what these tests read")
     found = boto3.client("s3", endpoint_url=endpoint)
     found.create_bucket(Bucket="bucket")

@@ -62,7 +62,6 @@ def packed(format: str, count: int, name: str = "train") -> list[str]:
 
 
 def names(bucket: Any) -> set[str]:
-    """Of all objects."""
     return {path.rpartition("/")[2] for path in bucket.find("/b")}
 
 

@@ -24,13 +24,7 @@ class Ended(NamedTuple):
 
 
 class Program:
-    """A program that runs; it leads a process group of its own.
-
-    Args:
-        name: ``"moved"``, or a function of ``fits``.
-        arguments: For its command line.
-        environment: Further variables.
-    """
+    """``moved``, or a function of ``fits``, as a process that leads a process group of its own."""
 
     def __init__(self, name: str, *arguments: str, environment: dict[str, str] | None = None):
         module = "moved" if name == "moved" else "fits"

@@ -13,13 +13,7 @@ from typing import Any
 import keras
 
 from adapters import SafeSequence
-from tests.keras.recording import (
-    INLINE,
-    PROCESSES,
-    TWO_THREADS,
-    AfterBatch,
-    built_recorder,
-)
+from tests.keras.recording import INLINE, PROCESSES, TWO_THREADS, AfterBatch, built_recorder
 from tests.keras.samples import numbered
 from tests.keras.trainings import Losses, train
 
