@@ -61,12 +61,7 @@ def speeds(loader: str, *values: float, workers: int | str = 0) -> list[Run]:
 def open_session(out: Path, *, rows: str = "", repeats: int | None = None) -> Session:
     """As the command line opens it."""
     return Session(
-        size="default",
-        repeats=repeats,
-        rows=rows,
-        out=out,
-        data_dir=None,
-        uncaptured=nullcontext,
+        size="default", repeats=repeats, rows=rows, out=out, data_dir=None, uncaptured=nullcontext
     )
 
 

@@ -96,13 +96,7 @@ def test_pack_prints_names_that_are_no_utf_8(tmp_path, source):
 
 
 @pytest.mark.parametrize(
-    ("text", "size"),
-    [
-        ("1000000", 10**6),
-        ("64MB", 64 << 20),
-        ("2G", 2 << 30),
-        (" 3kB ", 3072),
-    ],
+    ("text", "size"), [("1000000", 10**6), ("64MB", 64 << 20), ("2G", 2 << 30), (" 3kB ", 3072)]
 )
 def test_pack_takes_sizes_with_units(tmp_path, source, say, text, size):
     say("pack", source, tmp_path / "x.rec", "--shard-bytes", text)

@@ -15,15 +15,7 @@ from adapters.diagnosis.advice import with_workers
 from adapters.diagnosis.verdict import Hints, Workers
 from tests.diagnosis.made_up import BUSY, made_up
 from tests.diagnosis.planted import BATCH_SIZE, Numbers
-from tests.diagnosis.test_verdict import (
-    COLLATION,
-    COPY,
-    FOREIGN,
-    INLINE,
-    STEP,
-    STORAGE,
-    TRANSFORMS,
-)
+from tests.diagnosis.test_verdict import COLLATION, COPY, FOREIGN, INLINE, STEP, STORAGE, TRANSFORMS
 
 WAITING = made_up(memory=0.038, workers=INLINE, alone=0.04, alone_computes=0.02, same=0.002)
 SERIAL = made_up(storage=0.4, alone=0.4, loader=0.4, whole=0.4, serial=True, workers=INLINE)

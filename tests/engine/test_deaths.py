@@ -13,14 +13,7 @@ import psutil
 import pytest
 
 from adapters import WorkerError
-from tests.engine.executors import (
-    end_idle_workers,
-    opened,
-    read,
-    wait_until,
-    within,
-    workers,
-)
+from tests.engine.executors import end_idle_workers, opened, read, wait_until, within, workers
 from tests.engine.workloads import Dying, Gate, Numbers
 
 # Recovery is promised within seconds.

@@ -73,11 +73,7 @@ class Streaming(RuleBasedStateMachine):
     processes = False
     counts: tuple[Any, ...] = (1, 2, 3, "auto")
 
-    @initialize(
-        count=st.integers(0, 3),
-        queue=st.integers(1, 6),
-        finishes=st.booleans(),
-    )
+    @initialize(count=st.integers(0, 3), queue=st.integers(1, 6), finishes=st.booleans())
     def begin(self, count: int, queue: int, finishes: bool) -> None:
         self.before = Leftovers.now()
         arguments: dict[str, Any] = {

@@ -16,14 +16,7 @@ from mxnet.gluon.data.vision.transforms import RandomFlipLeftRight, ToTensor
 from adapters import gluon_loader
 from tests.engine.executors import within
 from tests.engine.workloads import Numbers
-from tests.gluon.data_sets import (
-    Computed,
-    assert_same,
-    folder_data_set,
-    nd,
-    pixels,
-    values,
-)
+from tests.gluon.data_sets import Computed, assert_same, folder_data_set, nd, pixels, values
 from tests.gluon.executors import EXECUTORS, THREADS, opened
 from tests.plans import notes_of
 

@@ -15,14 +15,7 @@ from mxnet.gluon.data.vision.transforms import ToTensor
 from mxnet.recordio import IRHeader, MXIndexedRecordIO, unpack
 from mxnet.recordio import pack as pack_record
 
-from adapters import (
-    Boxes,
-    Feature,
-    ImageDecoder,
-    RecordError,
-    open_images,
-    open_records,
-)
+from adapters import Boxes, Feature, ImageDecoder, RecordError, open_images, open_records
 from adapters.records import irheader
 from tests.gluon.data_sets import assert_same, numpy_semantics, theirs, values
 from tests.gluon.executors import EXECUTORS, THREADS, opened
@@ -32,14 +25,7 @@ from tests.plans import batch_of, notes_of, plan_of
 from tests.sources.example_files import encoded as encoded_example
 from tests.sources.example_files import file_of, sample
 from tests.sources.image_folders import folder, put, varied_and_packed
-from tests.sources.record_files import (
-    FORMATS,
-    SIZE,
-    damage,
-    jpeg_file,
-    write,
-    write_images,
-)
+from tests.sources.record_files import FORMATS, SIZE, damage, jpeg_file, write, write_images
 
 RANDOM = ImageDecoder(16, crop="random_resized", flip=True)
 DECODES: dict[str, Any] = {

@@ -161,11 +161,7 @@ def test_kvstore_says_the_shard(shard, order, expected):
 
 @pytest.mark.parametrize(
     ("use", "order"),
-    [
-        (iter, {}),
-        (len, {"last_batch": "rollover"}),
-        (lambda loader: loader.state_dict(), {}),
-    ],
+    [(iter, {}), (len, {"last_batch": "rollover"}), (lambda loader: loader.state_dict(), {})],
 )
 def test_first_use_settles_it(use, order, monkeypatch):
     with opened(FEW, "inline", shard="auto", **order) as loader:
