@@ -35,9 +35,6 @@ def test_table_has_medians_and_ranges() -> None:
     ]
 
 
-# --- the summary ---
-
-
 def ours(run: Run) -> Run:
     return dataclasses.replace(run, ours=True)
 
@@ -53,9 +50,6 @@ def test_summary_has_ours_and_the_best_other():
     assert keras.published == Figure("published, V100, workers 0", 70)
     assert keras.ratio == 2
     assert (gluon.work, gluon.peer, gluon.ratio) == ("Gluon", None, None)
-
-
-# --- bars ---
 
 
 MACHINE = {"cpu": "Xeon", "cpus": 2, "features": ["native kernel", "AVX-512 VBMI"], "gpus": []}
@@ -116,9 +110,6 @@ def test_bars_are_of_every_ratio() -> None:
     assert names <= set(reference.rows)
     for row in reference.rows.values():
         assert row.get("machine") in (None, *reference.machines)
-
-
-# --- README ---
 
 
 README = (ROOT / "README.md").read_text()

@@ -189,9 +189,6 @@ def test_script_that_is_missing_is_an_error(say):
     assert expected in say("doctor", "nowhere.py")[2]
 
 
-# --- of the machine ---
-
-
 @pytest.fixture
 def machine(say: Any) -> Any:
     """Runs the command without a script: what it says, by the first word of each line."""
@@ -230,9 +227,6 @@ def test_machine_asks_for_headers_of_a_missing_kernel(machine, monkeypatch, ther
     assert ("apt-get install gcc libjpeg62-turbo-dev" in said) is not there
     assert "pip install this package again" in said
     assert "pip cache remove loader_adapters" in said  # Else its wheel without the kernel comes.
-
-
-# --- options, and the script's own arguments ---
 
 
 @pytest.mark.parametrize(
@@ -280,8 +274,6 @@ def test_machine_tells_of_a_missing_library(machine, monkeypatch):
     assert said["numpy"] == "there"
     assert said["no_such"] == "missing; pip install it"
 
-
-# --- tune: the table, and the line to paste ---
 
 # No process can be given a generator, and starting processes takes seconds.
 FILE = """
@@ -371,9 +363,6 @@ def test_tune_sends_functions_of_the_file_to_processes(tmp_path, tune, monkeypat
     assert any(line.startswith("processes ") for line in lines)
 
 
-# --- what is refused ---
-
-
 @pytest.mark.parametrize(
     ("name", "message"),
     [
@@ -385,9 +374,6 @@ def test_tune_of_something_else_is_refused(file, tune, name, message):
     status, lines, errors = tune(f"{file}:{name}")
     assert (status, lines) == (1, [])
     assert message in errors
-
-
-# --- what goes wrong in somebody's own code ---
 
 
 @pytest.mark.parametrize(

@@ -149,9 +149,6 @@ def test_count_of_records(tmp_path, capsys, words, shown):
     assert lines(capsys, tmp_path / "x.rec") == [f"{tmp_path}/x.rec: tfrecord, 0 records, 0 bytes"]
 
 
-# --- the contact sheet ---
-
-
 def sheet(capsys: Any, path: Path, count: int) -> Any:
     """The sheet as RGB, and what was said of it."""
     out = path.with_suffix(".png")
@@ -173,9 +170,6 @@ def test_sheet_is_none_without_images(tmp_path, capsys):
     assert main(["inspect", str(path), "--sheet", str(tmp_path / "x.png")]) == 1
     assert "expected records that are images, found none" in capsys.readouterr().err
     assert not (tmp_path / "x.png").exists()
-
-
-# --- folders and tables ---
 
 
 def test_folder_is_described(tmp_path, capsys):
@@ -220,8 +214,6 @@ def test_feature_lists_without_a_context(context, tmp_path, capsys):
         "}",
     ]
 
-
-# --- objects: FILE.py:NAME ---
 
 FILE = """
 import numpy as np

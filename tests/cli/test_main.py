@@ -25,9 +25,6 @@ OF_FILES = COMMANDS[:4]
 REPLAY = ["replay", "a.py", "--batch", "0"]
 
 
-# --- pack ---
-
-
 @pytest.mark.parametrize("format", FORMATS)
 def test_pack_prints_the_sums(tmp_path, source, say, format):
     status, output, errors = say("pack", source, tmp_path / "x", "--format", format)
@@ -103,9 +100,6 @@ def test_pack_takes_sizes_with_units(tmp_path, source, say, text, size):
     assert Manifest.load(tmp_path / "x.json").settings["shard_bytes"] == size
 
 
-# --- verify --write-index ---
-
-
 @pytest.mark.parametrize("format", FORMATS)
 def test_index_is_that_of_pack(tmp_path, source, say, format):
     path = tmp_path / f"x{SUFFIXES[format]}"
@@ -168,9 +162,6 @@ def test_index_is_none_of_a_compressed_file(tmp_path, source, say):
     status, output, _ = say("verify", path, "--write-index")
     assert (status, f"{path}: compressed, so that" in output) == (1, True)
     assert output.endswith("6 records are right, 1 things are wrong\n")
-
-
-# --- verify, convert ---
 
 
 def test_verify_lists_what_is_wrong(tmp_path, source, say):
@@ -381,8 +372,6 @@ def test_bar_of_the_doctor(watched, monkeypatch):
     assert main(["doctor", "train.py"]) == 0
     assert re.search(r"doctor: .*1/3 \[.*round", terminal.getvalue())
 
-
-# --- replay ---
 
 REPLAYED = """
 import sys

@@ -28,9 +28,6 @@ def changed(diagnosis: Diagnosis, **changes: object) -> Diagnosis:
     return dataclasses.replace(diagnosis, **changes)
 
 
-# --- the first advice ---
-
-
 @pytest.mark.parametrize(
     ("diagnosis", "advice"),
     [
@@ -140,9 +137,6 @@ def test_advice_for_a_busy_device_is_no_other_loader():
     assert changed(STEP, replaced=REPLACED).advice == STEP.advice
 
 
-# --- predictions ---
-
-
 @pytest.mark.parametrize(
     ("diagnosis", "changes"),
     [
@@ -158,8 +152,6 @@ def test_advice_for_a_busy_device_is_no_other_loader():
 def test_prediction_is_of_what_may_help(diagnosis, changes):
     assert {each.change for each in diagnosis.predictions} == changes
 
-
-# --- advice that is followed ---
 
 BATCH_SECONDS, STEP_SECONDS = 0.04, 0.01
 

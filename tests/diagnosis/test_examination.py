@@ -62,9 +62,6 @@ def photographs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-# --- planted bottlenecks ---
-
-
 def planting(name: str, source: Any, bottleneck: str, **options: Any) -> Any:
     return pytest.param(source, options, bottleneck, id=name)
 
@@ -172,9 +169,6 @@ def test_foreign_loader_is_told_from_the_step():
     assert diagnose(SlowList(batches), quick_step, seconds=SECONDS).bottleneck == "loader"
     diagnosis = diagnose(batches, slow_step, seconds=SECONDS)
     assert (diagnosis.bottleneck, diagnosis.samples) == ("step", 4)
-
-
-# --- shapes of loaders ---
 
 
 class OneBatch(Waiting):

@@ -57,9 +57,6 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return ran
 
 
-# --- a script as a program ---
-
-
 def test_script_is_run_as_a_program_with_its_arguments(run, tmp_path):
     (tmp_path / "lying_beside.py").write_text("")
     out = tmp_path / "out"
@@ -102,8 +99,6 @@ def test_script_is_whatever_python_runs(tmp_path, capsys, kind):
     assert diagnose_script(str(path), [], t=None, seconds=SECONDS) is None
     assert capsys.readouterr().out == "ran\n"
 
-
-# --- its loop ---
 
 LOOP = """
 import time, playthings

@@ -42,9 +42,6 @@ def swept(data: Any, **options: Any) -> Sweep:
         return sweep(sequence, seconds=0.02, rounds=2)
 
 
-# --- what is recommended ---
-
-
 @pytest.mark.parametrize(
     ("speeds", "recommended"),
     [
@@ -58,9 +55,6 @@ def swept(data: Any, **options: Any) -> Sweep:
 )
 def test_recommended(speeds, recommended):
     assert found(**speeds).recommended.setting == recommended
-
-
-# --- the sweep ---
 
 
 @pytest.fixture
@@ -141,9 +135,6 @@ def test_ctrl_c_leaves_no_engine_open(monkeypatch):
     monkeypatch.setattr(Dispatcher, "start_jobs", interrupted)
     with pytest.raises(KeyboardInterrupt):
         swept(Waiting())
-
-
-# --- for people ---
 
 
 def test_table_has_medians_and_ranges():

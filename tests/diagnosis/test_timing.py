@@ -48,9 +48,6 @@ def steps(fake: Time, seconds: float) -> Any:
     return step
 
 
-# --- what is counted ---
-
-
 @pytest.mark.parametrize(
     ("seconds", "step", "limit", "found"),
     [
@@ -73,9 +70,6 @@ def test_skipped_batches_are_those_before_the_loader_settles(fake):
     found = timed(batches(fake, 1.0), seen.append, 3.0, 1, lambda: next(left))
     assert len(seen) - found.batches == 1 + 7
     assert timed(batches(fake, 1.0), None, 3.0, 1, lambda: False).batches == 3  # It never does.
-
-
-# --- devices that compute on their own ---
 
 
 class Pending:
@@ -111,9 +105,6 @@ def test_devices_are_one_step_behind_at_the_most(fake):
     found = timed(batches(fake, 1.0), step, 5.0, 1)
     assert max(behind) == 1
     assert waited == list(range(1 + found.batches))
-
-
-# --- who had the CPUs ---
 
 
 STAT = """cpu  9 9 9 9 9 9 9 9 0 0

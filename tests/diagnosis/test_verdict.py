@@ -23,9 +23,6 @@ FOREIGN = made_up(
 INLINE = Workers("inline", 0, 4)
 
 
-# --- the bottleneck ---
-
-
 @pytest.mark.parametrize(
     ("diagnosis", "bottleneck"),
     [
@@ -57,9 +54,6 @@ def test_bottleneck_is_the_part_that_takes_the_time(diagnosis, bottleneck):
 def test_bottleneck_without_a_step_is_the_slowest_part():
     alone = made_up(whole=None, same=None, memory=0.038, waits_seconds=())
     assert (alone.bottleneck, alone.busy_share, alone.gain) == ("transforms", None, None)
-
-
-# --- the requirement, and the gain ---
 
 
 @pytest.mark.parametrize(
@@ -95,9 +89,6 @@ def test_step_time_that_was_asked_for_counts(t, bottleneck, word):
 )
 def test_gain(diagnosis, gain):
     assert diagnosis.gain == pytest.approx(gain)
-
-
-# --- for people ---
 
 
 def rounds_of(diagnosis: Diagnosis, **changes: list[Any]) -> tuple[Figures, ...]:
@@ -186,9 +177,6 @@ def test_contradiction_is_said_and_nothing_advised(changes, said):
 )
 def test_contradiction_is_none_where_it_may_well_be(changes):
     assert made_up(**{"collation": 0.0, **changes}).contradictions == ()
-
-
-# --- noise ---
 
 
 @pytest.mark.parametrize(

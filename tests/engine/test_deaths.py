@@ -20,9 +20,6 @@ from tests.engine.workloads import Dying, Gate, Numbers
 SECONDS = 10
 
 
-# --- run ---
-
-
 def test_deadly_batch_is_given_up_and_spares_the_others(tmp_path):
     dying = Dying(tmp_path / "deaths", 9)
     with opened(Numbers(), "processes-2", transform=dying) as engine:
@@ -68,9 +65,6 @@ def test_death_after_writing_leaves_no_trace(tmp_path):
     assert dying.deaths.calls == 1
 
 
-# --- from outside ---
-
-
 def missing(pid: int) -> int:
     raise OSError("Function not implemented")
 
@@ -107,9 +101,6 @@ def test_workers_killed_while_they_start_are_replaced():
                 worker.kill()
         thread.join(SECONDS)
         assert np.concatenate(consumer).tolist() == list(range(26))
-
-
-# --- close ---
 
 
 def test_closing_ends_busy_and_stopped_workers(tmp_path):

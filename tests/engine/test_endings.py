@@ -37,9 +37,6 @@ def read(executor: str, seconds: float = 0.005) -> str:
     return READ.format(executor=executor, seconds=seconds)
 
 
-# --- the trainer is killed ---
-
-
 def test_hanging_workers_go_when_the_trainer_was_killed():
     with script(read("processes-2") + "\nengine.plan.transform.seconds = 1000" + AND_ON) as running:
         running.wait_for("reads")
@@ -59,9 +56,6 @@ os.kill(os.getpid(), signal.SIGKILL)
     with script(text) as running:
         assert running.wait(30) == -signal.SIGKILL
         assert running.survivors(SECONDS) == []
-
-
-# --- Ctrl-C ---
 
 
 @pytest.mark.parametrize(("executor", "seconds"), [("threads-2", 0.3), ("processes-2", 0.005)])
@@ -110,9 +104,6 @@ engine.close()
         assert (code, output) == (0, "caught\n[4, 5, 6, 7]\n")
         assert "Traceback" not in errors
         assert running.survivors(SECONDS) == []
-
-
-# --- the interpreter's end ---
 
 
 @pytest.mark.parametrize(

@@ -95,9 +95,6 @@ def test_last_reference_gives_the_memory_back():
     wait_until(lambda: not Leftovers.now().beyond(before))
 
 
-# --- large batches on threads ---
-
-
 def megabytes(sample: int) -> Any:
     return np.full((1 << 18,), sample, np.float32), sample
 

@@ -29,9 +29,6 @@ def pids_of(engine: Engine, count: int = 5) -> set[int]:
     return set(np.concatenate(read(engine, count)).tolist())
 
 
-# --- kept ---
-
-
 def test_engine_at_rest_lends_its_processes_and_goes_on():
     end_idle_workers()
     with (

@@ -202,9 +202,6 @@ def test_what_belongs_to_a_thread_is_not_sent():
     assert not hasattr(sent(local), "file")
 
 
-# --- by reference ---
-
-
 PROCESSES = "processes-2"
 MEGABYTE = 2**20
 BIG = 60 * MEGABYTE
@@ -255,9 +252,6 @@ def test_arrays_are_shared_not_copied(make):
     data, transform = make()
     # A worker takes about 25 MB for Python and NumPy.
     assert max(workers_megabytes(data, transform)) < 25 + BIG / MEGABYTE / 4
-
-
-# --- memory-mapped files ---
 
 
 @pytest.mark.parametrize("mode", ["r", "r+"])

@@ -319,9 +319,6 @@ def test_another_pace_of_the_loop_is_another_comparison():
     assert comparison.current == 1
 
 
-# --- how many are active ---
-
-
 @pytest.mark.serial
 def test_waiting_trainer_gets_more_threads_than_cpus():
     names: set[str] = set()

@@ -167,9 +167,6 @@ def _raise(error: type[BaseException]) -> None:
     raise error
 
 
-# --- closing ---
-
-
 @pytest.mark.parametrize("executor", ["inline", "processes-2"])
 def test_closed_engine_gives_no_stream(executor):
     with opened(Numbers(), executor) as engine:
@@ -180,9 +177,6 @@ def test_closed_engine_gives_no_stream(executor):
         for again in (stream.next, lambda: stream.peek(1), lambda: engine.stream(0, 0, False)):
             with pytest.raises(ClosedError, match="closed"):
                 again()
-
-
-# --- windows of any depth ---
 
 
 class Mixed:

@@ -173,9 +173,6 @@ def folder_data_set(folder: Path) -> Any:
     return ImageFolderDataset(str(folder / "images"))
 
 
-# --- comparison ---
-
-
 def outline(batch: Any) -> Any:
     """A batch with type, dtype, shape and bytes for each array; ``==`` compares all bits."""
     if isinstance(batch, mx.nd.NDArray):

@@ -34,8 +34,6 @@ from tests.gluon.executors import every_quick_executor, opened
 from tests.gluon.test_parity import INLINE, THREADS, ours
 from tests.plans import notes_of
 
-# --- batchify_fn ---
-
 
 def stack(samples: Any) -> Any:
     """A tuple, as MXNet keeps it."""
@@ -134,9 +132,6 @@ def test_tuples_of_several_lengths_come_to_batchify(singles, executor):
     data = SimpleDataset(samples).transform_first(Compose([ToTensor(), Cast("float64")]))
     with opened(data, executor, batchify_fn=first_and_count) as loader:
         assert_same(list(loader), theirs(data, batch_size=4, batchify_fn=first_and_count))
-
-
-# --- sparse batches ---
 
 
 ROWS = np.eye(7, 5, dtype=np.float64) * np.arange(1, 8)[:, None]
@@ -316,9 +311,6 @@ def test_transform_error_names_the_batch(transform, kind, message, executor):
 def test_wrong_transform_is_refused(wrong):
     with pytest.raises(TypeError, match="batch_transform must"):
         gluon_loader(NUMBERS, 2, batch_transform=wrong)
-
-
-# --- memory that is used again ---
 
 
 def one_buffer(values: list[float], unreadable: int | None = None) -> Computed:

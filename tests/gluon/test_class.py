@@ -103,9 +103,6 @@ def test_two_threads_may_import_it_at_once():
     assert said == ["DataLoader DataLoader False"]
 
 
-# --- the class ---
-
-
 NUMBERS = np.arange(10)
 # What came with MXNet's own 1.9. The argument is gone here: a pass starts with its first batch.
 RELOADING = {"auto_reload", "clean", "refresh"}

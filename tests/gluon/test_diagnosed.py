@@ -113,9 +113,6 @@ def test_mxnets_own_loader_is_examined_as_ours():
     assert diagnosis.workers.count == 1
 
 
-# --- nothing changes ---
-
-
 def test_what_is_left_over_of_a_pass_stays_for_the_next():
     options = {"batch_size": 24, "shuffle": True, "seed": 1, "num_workers": 0}
     with (
@@ -140,9 +137,6 @@ def test_what_is_left_over_of_a_pass_stays_for_the_next():
 def test_line_can_be_pasted(setting, line):
     with gluon_loader(Numbers(), BATCH_SIZE, num_workers=0) as loader:
         assert line_of(loader, setting) == f"gluon_loader(..., {line}"
-
-
-# --- adapters doctor ---
 
 
 LOOP = """

@@ -24,9 +24,6 @@ INLINE = {"num_workers": 0}
 THREADS = {"num_workers": 3, "thread_pool": True}
 
 
-# --- in a loader ---
-
-
 COUNT = 7
 
 

@@ -27,9 +27,6 @@ from adapters.resuming import Lock
 from tests.gluon.data_sets import nd, numpy_semantics, outline, pixels, values
 from tests.gluon.executors import THREADS, arguments_of, opened, output_of
 
-# --- states ---
-
-
 SIZE = 23
 NUMBERS = np.arange(SIZE)
 
@@ -136,9 +133,6 @@ def test_a_pass_goes_on_in_a_new_process():
         """
     after = {"epoch": 2, "batch": 0}
     assert output_of(script) == [f"{expected[1][3:]} {after}", f"{expected[2]} 3"]
-
-
-# --- what the state is ---
 
 
 def state(epoch: int, batch: int) -> dict[str, int]:
@@ -468,9 +462,6 @@ def test_folder_is_locked_until_other_handlers_have_ended(tmp_path):
 def test_another_loader_is_refused(tmp_path):
     with pytest.raises(TypeError, match="loader must be one of gluon_loader"):
         Resume(tmp_path, mx.gluon.data.DataLoader(mx.gluon.data.ArrayDataset([1, 2]), 1))
-
-
-# --- replay ---
 
 
 def same(one: Any, other: Any) -> bool:

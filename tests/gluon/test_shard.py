@@ -88,9 +88,6 @@ def test_what_makes_no_sense_is_refused(arguments, error, message):
     assert message in str(info.value)
 
 
-# --- Resume with other shards, within an epoch ---
-
-
 def trained(
     folder: Path, shard: Any, batch_size: int, kill_at: int | None = None
 ) -> list[tuple[int, list[int]]]:

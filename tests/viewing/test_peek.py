@@ -120,8 +120,6 @@ def test_frame_lies_within_its_box(box):
     assert not tile.any()
 
 
-# --- statistics ---
-
 RNG = np.random.default_rng(0)
 PHOTOS = RNG.integers(0, 256, (300, 6, 5, 3), np.uint8)
 CLASSES = RNG.integers(0, 4, 300)
