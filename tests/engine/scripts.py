@@ -28,11 +28,7 @@ _ROOT = Path(__file__).parent.parent.parent
 
 
 class Script:
-    """A running script, with all its processes in a session of their own.
-
-    Args:
-        process: The script's main process.
-    """
+    """A running script's main process, with all others in a session of their own."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process

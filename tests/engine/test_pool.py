@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from adapters.engine import Engine, pool, process
-from tests.engine.executors import end_idle_workers, opened, read, wait_until
+from tests.engine.executors import end_idle_workers, opened, read, streamed, wait_until
 from tests.engine.workloads import Numbers
 from tests.plans import batch_of, plan_of
 
@@ -87,8 +87,7 @@ def test_processes_have_the_surroundings_of_their_engine(tmp_path, monkeypatch):
 
 @pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")
 def test_batch_held_by_a_fork_stays_what_it_was():
-    with opened(Numbers(4000), "processes-1") as engine:
-        stream = engine.stream(0, 0, False)
+    with streamed(Numbers(4000), "processes-1") as stream:
         batch, (reading, writing) = stream.next(), os.pipe()
         expected = batch.tolist()
         if not (child := os.fork()):
@@ -99,7 +98,6 @@ def test_batch_held_by_a_fork_stays_what_it_was():
             stream.next()
         os.write(writing, b".")
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-        stream.close()
     os.close(reading)
     os.close(writing)
 

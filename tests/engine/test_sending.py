@@ -18,7 +18,7 @@ import pytest
 
 from adapters.engine import usable_cpus
 from adapters.engine.serialization import SerializedPlan, load_plan
-from tests.engine.executors import end_idle_workers, opened, read, wait_until, workers
+from tests.engine.executors import end_idle_workers, opened, read, streamed, wait_until, workers
 from tests.engine.workloads import Numbers
 
 
@@ -224,13 +224,10 @@ def workers_megabytes(data: Any, transform: Callable[..., Any]) -> list[float]:
     """What each of two new workers has for itself, after both have read all over ``data``."""
     # One that was kept may have imported a framework for somebody before.
     end_idle_workers()
-    with opened(data, PROCESSES, 16, shuffle=True, transform=transform) as engine:
-        stream = engine.stream(0, 0, False)
+    with streamed(data, PROCESSES, 16, shuffle=True, transform=transform) as stream:
         pids: set[int] = set()
         wait_until(lambda: pids.update(stream.next().tolist()) or len(pids) == 2)
-        megabytes = [own_megabytes(pid) for pid in pids]
-        stream.close()
-    return megabytes
+        return [own_megabytes(pid) for pid in pids]
 
 
 ROWS = 3200

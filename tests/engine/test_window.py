@@ -18,7 +18,7 @@ from adapters.engine import Engine, Settings, memory
 from adapters.engine.processes import Processes
 from adapters.errors import ClosedError
 from adapters.sources import SequenceSource
-from tests.engine.executors import opened, read, wait_until
+from tests.engine.executors import opened, read, streamed, wait_until
 from tests.engine.workloads import Numbers, Slow, Tally
 from tests.plans import plan_of
 
@@ -46,20 +46,17 @@ def window(queue: int, executor: str) -> int:
 )
 def test_queue_is_full_and_each_worker_has_one(executor, queue, tmp_path):
     tally = Tally(tmp_path / "calls")
-    with opened(Numbers(400), executor, BATCH, queue=queue, transform=tally) as engine:
-        stream = engine.stream(0, 0, False)
+    with streamed(Numbers(400), executor, BATCH, queue=queue, transform=tally) as stream:
         for taken in (1, 7):
             while stream.position[1] < taken:
                 stream.next()
             most = taken + window(queue, executor)
             assert settled(tally, most * BATCH) == most * BATCH
-        stream.close()
 
 
 def test_inline_computes_nothing_ahead(tmp_path):
     tally = Tally(tmp_path / "calls")
-    with opened(Numbers(400), "inline", BATCH, transform=tally) as engine:
-        stream = engine.stream(0, 0, False)
+    with streamed(Numbers(400), "inline", BATCH, transform=tally) as stream:
         calls = [(stream.next().tolist(), tally.calls)[1] for _ in range(3)]
     assert calls == [BATCH, 2 * BATCH, 3 * BATCH]
 
@@ -80,25 +77,21 @@ class Spin:
 @pytest.mark.parametrize("queue", [1, 2])
 def test_measuring_keeps_to_the_queue(queue, tmp_path):
     tally = Tally(tmp_path / "calls")
-    with opened(Numbers(400), "auto", BATCH, queue=queue, transform=Spin(tally)) as engine:
-        stream = engine.stream(0, 0, False)
+    with streamed(Numbers(400), "auto", BATCH, queue=queue, transform=Spin(tally)) as stream:
         stream.next()
         calls = tally.calls
-        stream.close()
     assert calls <= (1 + queue) * BATCH
 
 
 @pytest.mark.parametrize("executor", ["threads-4", "processes-2"])
 def test_next_epoch_is_begun_before_this_one_ends(executor, tmp_path):
     tally = Tally(tmp_path / "calls")
-    with opened(Numbers(4 * BATCH), executor, BATCH, queue=2, transform=tally) as engine:
-        stream = engine.stream(0, 0, False)
+    with streamed(Numbers(4 * BATCH), executor, BATCH, queue=2, transform=tally) as stream:
         for _ in range(3):
             stream.next()
         most = 3 + window(2, executor)
         assert settled(tally, most * BATCH) == most * BATCH
         assert stream.position == (0, 3)
-        stream.close()
 
 
 class Epochs:
@@ -126,13 +119,11 @@ class Epochs:
 def test_source_with_own_epochs_is_not_read_beyond_one(executor, tmp_path):
     tally = Tally(tmp_path / "calls")
     source = SequenceSource(Epochs(tally), changes_between_epochs=True)
-    with opened(source, executor, 1, queue=5) as engine:
-        stream = engine.stream(0, 0, False)
+    with streamed(source, executor, 1, queue=5) as stream:
         batches = []
         for _ in range(3):
             batches += [stream.next().tolist() for _ in range(3)]
             settled(tally, 0)
-        stream.close()
     assert batches == [[epoch + 1, epoch, i] for epoch in range(3) for i in range(3)]
 
 
@@ -200,11 +191,9 @@ class Mixed:
 )
 def test_deep_window_mixes_no_batches(window, most_bytes):
     mixed = Mixed(most_bytes)
-    with opened(mixed, "processes-2", 1, queue=window) as engine:
-        stream = engine.stream(0, 0, False)
+    with streamed(mixed, "processes-2", 1, queue=window) as stream:
         for number in range(3000):
             np.testing.assert_array_equal(stream.next()[0], mixed[number])
-        stream.close()
 
 
 SCARCE = """
@@ -212,11 +201,10 @@ import logging, resource, sys, time
 import numpy as np
 logging.basicConfig(stream=sys.stdout, format="%(message)s")
 resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128))
-from tests.engine.executors import opened
+from tests.engine.executors import streamed
 from tests.engine.workloads import Numbers
 depth, batches = map(int, sys.argv[1:])
-with opened(Numbers(4 * batches), "processes-2", 4, queue=depth) as engine:
-    stream = engine.stream(0, 0, False)
+with streamed(Numbers(4 * batches), "processes-2", 4, queue=depth) as stream:
     held = [stream.next()]
     time.sleep(0.5)  # Whatever was asked for is ready by then.
     held += [stream.next() for _ in range(2 * batches - 1)]
