@@ -11,15 +11,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks.harness.comparison import (
-    FASTER,
-    SAME,
-    SLOWER,
-    Comparison,
-    check_size,
-    compare_results,
-    read_earlier,
-)
+from benchmarks.harness import comparison as module
+from benchmarks.harness.comparison import check_size, compare_results, read_earlier
 from benchmarks.harness.figures import draw_figure
 from benchmarks.harness.report import Report, page
 from benchmarks.harness.results import Column, Experiment, Run, write_json
@@ -148,7 +141,7 @@ def compared(
     now: list[Run],
     machine: dict[str, Any] | None = None,
     **settings: Any,
-) -> Comparison:
+) -> module.Comparison:
     """Through the file, as between two sessions."""
     earlier = Experiment("made_up", "Made up", runs=before, **settings)
     path = write_json({**earlier.content(), "machine": MACHINE}, folder / "earlier.json")
@@ -156,7 +149,7 @@ def compared(
     return compare_results(read_earlier(path), [experiment], machine or MACHINE)
 
 
-def verdicts(comparison: Comparison) -> dict[str, str]:
+def verdicts(comparison: module.Comparison) -> dict[str, str]:
     return {change.row.split()[-2]: change.verdict for change in comparison.changes}
 
 
@@ -166,13 +159,13 @@ def verdict(folder: Path, before: list[float], now: list[float]) -> str:
 
 
 def test_noise(tmp_path: Path) -> None:
-    assert verdict(tmp_path, [100, 110, 120], [60, 70, 100]) == SAME
-    assert verdict(tmp_path, [100, 110, 120], [60, 70, 99]) == SLOWER
-    assert verdict(tmp_path, [60, 70, 99], [100, 110, 120]) == FASTER
+    assert verdict(tmp_path, [100, 110, 120], [60, 70, 100]) == module.SAME
+    assert verdict(tmp_path, [100, 110, 120], [60, 70, 99]) == module.SLOWER
+    assert verdict(tmp_path, [60, 70, 99], [100, 110, 120]) == module.FASTER
     # Five percent are noise, too.
-    assert verdict(tmp_path, [100, 100, 100], [95, 95, 95]) == SAME
-    assert verdict(tmp_path, [100, 100, 100], [94, 94, 94]) == SLOWER
-    assert verdict(tmp_path, [100, 100, 100], [106, 106, 106]) == FASTER
+    assert verdict(tmp_path, [100, 100, 100], [95, 95, 95]) == module.SAME
+    assert verdict(tmp_path, [100, 100, 100], [94, 94, 94]) == module.SLOWER
+    assert verdict(tmp_path, [100, 100, 100], [106, 106, 106]) == module.FASTER
 
 
 def test_other_machine_and_device_are_said(tmp_path: Path) -> None:

@@ -13,16 +13,9 @@ import time
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import HealthCheck, Phase, settings, stateful
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    initialize,
-    invariant,
-    precondition,
-    rule,
-    run_state_machine_as_test,
-)
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from adapters.engine import Engine, Settings
 from adapters.engine.stream import Stream
@@ -46,7 +39,7 @@ def run(machine: Any, examples: int, steps: int, **options: Any) -> None:
         suppress_health_check=list(HealthCheck),
         **options,
     )
-    run_state_machine_as_test(machine, settings=limits)
+    stateful.run_state_machine_as_test(machine, settings=limits)
 
 
 SECONDS = 20
@@ -73,7 +66,7 @@ class Streaming(RuleBasedStateMachine):
     processes = False
     counts: tuple[Any, ...] = (1, 2, 3, "auto")
 
-    @initialize(count=st.integers(0, 3), queue=st.integers(1, 6), finishes=st.booleans())
+    @stateful.initialize(count=st.integers(0, 3), queue=st.integers(1, 6), finishes=st.booleans())
     def begin(self, count: int, queue: int, finishes: bool) -> None:
         self.before = Leftovers.now()
         arguments: dict[str, Any] = {

@@ -16,19 +16,8 @@ from mxnet.gluon.data.vision.transforms import Cast, Compose, ToTensor
 
 from adapters import Buckets, gluon_loader
 from adapters import pad as pad_collate
-from tests.gluon.data_sets import (
-    IN_MEMORY,
-    Computed,
-    Pair,
-    assert_same,
-    labels,
-    nd,
-    numpy_semantics,
-    outline,
-    pixels,
-    theirs,
-    triples,
-)
+from tests.gluon import data_sets
+from tests.gluon.data_sets import assert_same, labels, nd, numpy_semantics, outline, pixels, theirs
 from tests.gluon.executors import THREADS as THREADS_2
 from tests.gluon.executors import every_quick_executor, opened
 from tests.gluon.test_parity import INLINE, THREADS, ours
@@ -47,7 +36,7 @@ def pad(samples: Any) -> Any:
     rows = np.zeros((len(samples), longest + 1), np.float32)
     for row, (_, label) in zip(rows, samples):
         row[: int(label) % 4] = label
-    return {"rows": nd(rows), "lengths": rows.any(1), "pair": Pair(len(samples), None)}
+    return {"rows": nd(rows), "lengths": rows.any(1), "pair": data_sets.Pair(len(samples), None)}
 
 
 BATCHIFIES = {
@@ -71,7 +60,7 @@ def test_own_batchify_gives_the_same_batches(name, workers, semantics):
 @pytest.mark.parametrize(
     "samples",
     [
-        [Pair(i, i / 2) for i in range(5)],
+        [data_sets.Pair(i, i / 2) for i in range(5)],
         [tuple(range(i)) for i in range(5)],
         [(1, 2), None, 3, (4,)],
         [{"a": i} for i in range(5)],
@@ -90,7 +79,9 @@ def test_batchify_gets_the_samples_as_they_are(samples):
 def test_batchify_gets_an_empty_batch_as_it_is():
     arguments = {"batch_sampler": [[0], [], [1, 2]], "batchify_fn": len}
     assert ours(labels(), **arguments, **INLINE) == theirs(labels(), **arguments) == [1, 0, 2]
-    assert ours(triples(), **arguments, **INLINE) == theirs(triples(), **arguments)
+    assert ours(data_sets.triples(), **arguments, **INLINE) == theirs(
+        data_sets.triples(), **arguments
+    )
 
 
 # --- samples that are tuples, or become some ---
@@ -256,9 +247,9 @@ def test_transform_gets_what_the_loop_would_get(name, semantics):
         return batch
 
     with numpy_semantics(semantics):
-        with opened(IN_MEMORY[name](), "inline") as loader:
+        with opened(data_sets.IN_MEMORY[name](), "inline") as loader:
             expected = [outline(batch) for batch in loader]
-        with opened(IN_MEMORY[name](), "inline", batch_transform=noting) as loader:
+        with opened(data_sets.IN_MEMORY[name](), "inline", batch_transform=noting) as loader:
             assert [outline(batch) for batch in loader] == expected == seen
 
 
@@ -313,7 +304,7 @@ def test_wrong_transform_is_refused(wrong):
         gluon_loader(NUMBERS, 2, batch_transform=wrong)
 
 
-def one_buffer(values: list[float], unreadable: int | None = None) -> Computed:
+def one_buffer(values: list[float], unreadable: int | None = None) -> data_sets.Computed:
     """A data set that fills one buffer with each sample's value."""
     buffer = np.zeros(2, np.float32)
 
@@ -323,7 +314,7 @@ def one_buffer(values: list[float], unreadable: int | None = None) -> Computed:
         buffer[:] = values[number]
         return buffer
 
-    return Computed(sample, len(values))
+    return data_sets.Computed(sample, len(values))
 
 
 def held_one(loader: Any) -> list[list[float]]:
@@ -379,7 +370,9 @@ def test_memory_that_is_used_again(way, make, executor):
         return batch
 
     for options in ({}, {"batchify_fn": batchify}):
-        with opened(Computed(sample, 24), executor, thread_safe=False, **options) as loader:
+        with opened(
+            data_sets.Computed(sample, 24), executor, thread_safe=False, **options
+        ) as loader:
             kept = [*loader, *loader]
         found = np.stack([each.asnumpy() if hasattr(each, "asnumpy") else each for each in kept])
         np.testing.assert_array_equal(found.min(2).ravel(), [*range(24)] * 2)

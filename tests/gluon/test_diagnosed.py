@@ -16,18 +16,9 @@ from adapters.diagnosis import Diagnosis
 from adapters.diagnosis.sweep import Setting, line_of
 from adapters.gluon.diagnosed import FRONT_END
 from tests.cli.scripts import doctored, found_in
+from tests.diagnosis import planted
 from tests.diagnosis.made_up import made_up
-from tests.diagnosis.planted import (
-    BATCH_SIZE,
-    SECONDS,
-    SIZE,
-    SLOW,
-    Numbers,
-    Waiting,
-    burn,
-    quick_step,
-    slow_step,
-)
+from tests.diagnosis.planted import BATCH_SIZE, SECONDS, SIZE, Numbers, Waiting, quick_step
 from tests.gluon.data_sets import Computed
 
 
@@ -37,12 +28,12 @@ def numbers() -> Computed:
 
 
 def burning(*sample: Any) -> Any:
-    burn(SLOW)
+    planted.burn(planted.SLOW)
     return sample
 
 
 def slow_batchify(samples: list[Any]) -> Any:
-    burn(BATCH_SIZE * SLOW)
+    planted.burn(BATCH_SIZE * planted.SLOW)
     return mx.nd.array(np.stack([sample[0] for sample in samples]))
 
 
@@ -64,7 +55,7 @@ BATCHES = [[0, 3, -1, 5], (1, 2, 4, 7), np.array([9, 8])]
 
 def named(name: str) -> Any:
     """A sample that is named by a word."""
-    slow_step(None)
+    planted.slow_step(None)
     return np.float32([len(name)])
 
 

@@ -11,14 +11,7 @@ import mxnet as mx
 import numpy as np
 import pytest
 from mxnet.gluon.contrib.estimator import Estimator
-from mxnet.gluon.data import (
-    ArrayDataset,
-    BatchSampler,
-    FilterSampler,
-    RandomSampler,
-    Sampler,
-    SequentialSampler,
-)
+from mxnet.gluon.data import ArrayDataset, Sampler, SequentialSampler
 from mxnet.gluon.data.vision.transforms import RandomFlipLeftRight
 
 from adapters import gluon_loader
@@ -84,7 +77,10 @@ LOADERS: dict[str, Any] = {
     ),
     "a sampler": lambda: (NUMBERS, {"batch_size": 4, "sampler": [5, 4, 3, 2, 1, 0, 9, 9, 9]}),
     "a sampler with epochs": lambda: (NUMBERS, {"batch_size": 4, "sampler": Seeded()}),
-    "a filter": lambda: (NUMBERS, {"batch_size": 4, "sampler": FilterSampler(bool, NUMBERS)}),
+    "a filter": lambda: (
+        NUMBERS,
+        {"batch_size": 4, "sampler": mx.gluon.data.FilterSampler(bool, NUMBERS)},
+    ),
     "a batch sampler": lambda: (NUMBERS, {"batch_sampler": Lists()}),
 }
 
@@ -220,7 +216,7 @@ REFUSED: dict[str, Any] = {
     "rng": (NUMBERS, {"batch_transform": noisy}, "give seed"),
     "RandomSampler": (
         NUMBERS,
-        {"sampler": RandomSampler(SIZE), "seed": 3},
+        {"sampler": mx.gluon.data.RandomSampler(SIZE), "seed": 3},
         "which seed has no say in: give batch_size=..., shuffle=True and seed",
     ),
     "a sampler that draws": (NUMBERS, {"sampler": Drawing(), "seed": 3}, "a sampler of your own"),
@@ -255,7 +251,7 @@ def test_state_at_an_epochs_start_needs_no_seed():
 
 
 def test_rollover_of_mxnets_batch_sampler_is_refused():
-    sampler = BatchSampler(SequentialSampler(SIZE), 4, "rollover")
+    sampler = mx.gluon.data.BatchSampler(SequentialSampler(SIZE), 4, "rollover")
     with opened(NUMBERS, "inline", None, batch_sampler=sampler) as loader:
         list(loader)
         with pytest.raises(ValueError, match="rolls over"):
