@@ -35,9 +35,7 @@ def model():
 
 x, y = np.zeros((64, 3), "float32"), np.zeros(64, "float32")
 """
-PY_DATASET = (
-    MODEL
-    + """
+PY_DATASET = f"""{MODEL}
 class Slow(keras.utils.PyDataset):
     def __len__(self):
         return 8
@@ -51,11 +49,8 @@ if __name__ == "__main__":
     model().fit(Slow(), epochs=2, verbose=0)
     print("the script went on")
 """
-)
 GENERATOR = MODEL + "model().fit(((x, y) for _ in range(100)), verbose=0)"
-OWN_CODE = (
-    MODEL
-    + """
+OWN_CODE = f"""{MODEL}
 from adapters import SafeSequence
 
 def slow(given):
@@ -64,7 +59,7 @@ def slow(given):
     return given
 
 def broken(*given):
-    raise {error}("mine")
+    raise {{error}}("mine")
 
 class Broken(keras.utils.PyDataset):
     __len__ = lambda self: 8
@@ -75,9 +70,8 @@ class Broken(keras.utils.PyDataset):
 def transformed(workers=0, **functions):
     return SafeSequence((x, y), 8, workers=workers, **functions)
 
-model().fit({data}, verbose=0)
+model().fit({{data}}, verbose=0)
 """
-)
 
 
 def fitting(data: str, error: str = "") -> str:

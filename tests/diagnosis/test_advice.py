@@ -169,18 +169,13 @@ def step(batch: Any) -> None:
     time.sleep(STEP_SECONDS)
 
 
-def before(source: Any, step: Any = step, **options: Any) -> Diagnosis:
-    """What the doctor finds."""
-    with SafeSequence(source, BATCH_SIZE, **options) as sequence:
-        found = diagnose(sequence, step, seconds=SECONDS)
-    if found.noise:
-        pytest.skip("the doctor predicts nothing while others have the CPUs")
-    return found
+def waiting_with(workers: Any) -> SafeSequence:
+    return SafeSequence(Numbers(), BATCH_SIZE, batch_transform=waiting, workers=workers)
 
 
-def trained_seconds(source: Any, step: Any = step, **options: Any) -> float:
+def trained_seconds(workers: Any) -> float:
     """Of a batch, in the training loop of somebody who has followed the advice."""
-    with SafeSequence(source, BATCH_SIZE, **options) as sequence:
+    with waiting_with(workers) as sequence:
         batches = (batch for _ in itertools.count() for batch in sequence)
         for batch in itertools.islice(batches, 2 * len(sequence)):
             step(batch)
@@ -190,18 +185,15 @@ def trained_seconds(source: Any, step: Any = step, **options: Any) -> float:
         return (time.perf_counter() - began) / (2 * len(sequence))
 
 
-def happens(seconds: float) -> Any:
-    return pytest.approx(seconds, rel=WITHIN)
-
-
 @pytest.mark.serial
 def test_followed_advice_of_workers_for_a_transform():
-    found = before(Numbers(), batch_transform=waiting, workers=0)
+    with waiting_with(0) as sequence:
+        found = diagnose(sequence, step, seconds=SECONDS)
+    if found.noise:
+        pytest.skip("the doctor predicts nothing while others have the CPUs")
     predicted = with_workers(found, 2)
     assert (found.bottleneck, predicted.gain > 1.5) == ("transforms", True)
-    taken = trained_seconds(Numbers(), batch_transform=waiting, workers=2)
-    assert taken == happens(predicted.seconds)
+    assert trained_seconds(2) == pytest.approx(predicted.seconds, rel=WITHIN)
     chosen = found.predictions[0]
     assert (chosen.change, chosen.gain > 3) == ("workers", True)
-    taken = trained_seconds(Numbers(), batch_transform=waiting, workers="auto")
-    assert taken == happens(chosen.seconds)
+    assert trained_seconds("auto") == pytest.approx(chosen.seconds, rel=WITHIN)

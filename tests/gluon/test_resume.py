@@ -155,10 +155,8 @@ def test_state_is_the_batch_after_the_last_one_given(name, executor):
 
 def test_batch_that_is_on_its_way_to_a_device_was_not_given():
     with opened(NUMBERS, "inline", ctx=mx.cpu(1)) as loader:
-        assert [loader.state_dict() for _ in loader] == [
-            *(state(0, n) for n in range(1, 6)),
-            state(1, 0),
-        ]
+        states = [*(state(0, n) for n in range(1, 6)), state(1, 0)]
+        assert [loader.state_dict() for _ in loader] == states
 
 
 def test_end_without_a_length_is_known_when_it_is_there():
@@ -300,14 +298,8 @@ def made_training(workers: int = 0) -> tuple[Any, Any, Any]:
     mx.random.seed(1)
     rng = np.random.default_rng(0)
     x = rng.normal(size=(SAMPLES, 5)).astype("float32")
-    loader = gluon_loader(
-        (x, x[:, :1] * 2),
-        BATCH_SIZE,
-        shuffle=True,
-        seed=4,
-        num_workers=workers,
-        batch_transform=noisy_pair,
-    )
+    options = {"num_workers": workers, "batch_transform": noisy_pair}
+    loader = gluon_loader((x, x[:, :1] * 2), BATCH_SIZE, shuffle=True, seed=4, **options)
     net = mx.gluon.nn.HybridSequential(prefix="net_")
     with net.name_scope():  # MXNet sorts the parameters by their names, and dense9 after dense10.
         net.add(mx.gluon.nn.Dense(6, "relu"), mx.gluon.nn.BatchNorm(), mx.gluon.nn.Dropout(0.5))
@@ -400,9 +392,7 @@ def estimated(path: Path, kill_at: int | None = None) -> Any:
             seen.append(float(kwargs["loss"][0].mean().asscalar()))
 
     with loader:
-        estimator = Estimator(
-            net, mx.gluon.loss.L2Loss(), train_metrics=mx.metric.MAE(), trainer=trainer
-        )
+        estimator = Estimator(net, mx.gluon.loss.L2Loss(), mx.metric.MAE(), trainer=trainer)
         estimator.logger.disabled = True
         resume = Resume(path, loader, "1 batch", seed=7)
         try:
