@@ -32,6 +32,18 @@ def say(capsys: pytest.CaptureFixture[str]) -> Any:
     return said
 
 
+@pytest.fixture
+def told(say: Any) -> Any:
+    """Runs a command that ends with this status: its output and its errors."""
+
+    def output(*words: Any, status: int = 0) -> str:
+        ended, *texts = say(*words)
+        assert ended == status, texts
+        return "".join(texts)
+
+    return output
+
+
 @pytest.fixture(autouse=True)
 def own_path(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a command adds to the module search path goes with the test."""

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import psutil
 
@@ -79,6 +79,18 @@ class Script:
             with suppress(psutil.Error):
                 lines.append(" ".join(process.cmdline()))
         return lines
+
+
+def ended(*arguments: Any, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Python with these arguments and with this package, once it has come to its end."""
+    return subprocess.run(
+        [sys.executable, *map(str, arguments)],
+        env={**os.environ, "PYTHONPATH": str(_ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        **options,
+    )
 
 
 @contextmanager

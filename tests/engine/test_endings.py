@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -13,7 +11,7 @@ from contextlib import closing
 import pytest
 
 from adapters.engine import Engine, Settings, usable_cpus
-from tests.engine.scripts import script
+from tests.engine.scripts import ended, script
 from tests.engine.workloads import Numbers
 from tests.plans import plan_of
 
@@ -177,16 +175,9 @@ def test_spawned_script_may_have_workers_unless_it_is_a_daemon(tmp_path):
     """What it defines is called ``__mp_main__`` there, which no worker can import."""
     file = tmp_path / "train.py"
     file.write_text(SPAWNS)
-    ended = subprocess.run(
-        [sys.executable, str(file)],
-        env={**os.environ, "PYTHONPATH": os.getcwd()},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
+    process = ended(file, check=True)
     refused = "RuntimeError a daemonic process may not start worker processes"
-    assert (ended.stdout.splitlines(), ended.stderr) == (["[0, 4]", refused, "[0, 4]"], "")
+    assert (process.stdout.splitlines(), process.stderr) == (["[0, 4]", refused, "[0, 4]"], "")
 
 
 # --- closing, and threads that hang ---

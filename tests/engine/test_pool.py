@@ -5,7 +5,6 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
-import subprocess
 import sys
 import threading
 from multiprocessing.shared_memory import SharedMemory
@@ -17,6 +16,7 @@ import pytest
 
 from adapters.engine import Engine, pool, process
 from tests.engine.executors import end_idle_workers, opened, read, streamed, wait_until
+from tests.engine.scripts import ended
 from tests.engine.workloads import Numbers
 from tests.plans import batch_of, plan_of
 
@@ -119,8 +119,7 @@ for settings in (Settings(0), Settings(1, True)):
 
 
 def test_workers_have_the_interpreters_flags():
-    program = [sys.executable, "-O", "-c", FLAGS]
-    found = subprocess.run(program, capture_output=True, text=True)
+    found = ended("-O", "-c", FLAGS)
     first, second = found.stdout.splitlines()
     assert first == second, found.stderr[-2000:]
 

@@ -6,7 +6,6 @@ import ctypes
 import importlib
 import os
 import queue
-import subprocess
 import sys
 import threading
 from collections.abc import Callable
@@ -19,6 +18,7 @@ import pytest
 from adapters.engine import usable_cpus
 from adapters.engine.serialization import SerializedPlan, load_plan
 from tests.engine.executors import end_idle_workers, opened, read, streamed, wait_until, workers
+from tests.engine.scripts import ended
 from tests.engine.workloads import Numbers
 
 
@@ -113,14 +113,7 @@ engine.close()
 
 def test_script_needs_no_guard(tmp_path: Path):
     (tmp_path / "script.py").write_text(SCRIPT)
-    finished = subprocess.run(
-        [sys.executable, "-W", "error", "script.py"],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": os.getcwd()},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    finished = ended("-W", "error", "script.py", cwd=tmp_path)
     assert (finished.stdout, finished.stderr) == ("main\n[10 11] [12 13]\n4: four\n", "")
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import subprocess
-import sys
 import threading
 import time
 from contextlib import closing
@@ -19,6 +17,7 @@ from adapters.engine.processes import Processes
 from adapters.errors import ClosedError
 from adapters.sources import SequenceSource
 from tests.engine.executors import opened, read, streamed, wait_until
+from tests.engine.scripts import ended
 from tests.engine.workloads import Numbers, Slow, Tally
 from tests.plans import plan_of
 
@@ -216,12 +215,7 @@ print("right")
 
 @pytest.mark.parametrize(("depth", "batches", "times"), [(2, 50, 0), (20000, 300, 1)])
 def test_window_is_as_deep_as_descriptors_allow(depth, batches, times):
-    finished = subprocess.run(
-        [sys.executable, "-c", SCARCE, str(depth), str(batches)],
-        capture_output=True,
-        text=True,
-        timeout=100,
-    )
+    finished = ended("-c", SCARCE, depth, batches)
     *said, last = finished.stdout.splitlines()
     assert (last, finished.returncode) == ("right", 0), finished.stderr
     assert len(said) == times
