@@ -191,9 +191,7 @@ def test_other_machine_and_device_are_said(tmp_path: Path) -> None:
         ('{"machine": {}, "experiment": "x", "runs": [{"loader": "x"}]}', "TypeError"),
     ],
 )
-def test_earlier_file_of_something_else_is_refused(
-    tmp_path: Path, content: str | None, reason: str
-) -> None:
+def test_earlier_file_of_something_else_is_refused(tmp_path, content, reason):
     path = tmp_path / "earlier.json"
     if content is not None:
         path.write_text(content)
@@ -207,7 +205,5 @@ def test_earlier_size_is_the_same(tmp_path: Path) -> None:
     path = write_json(content, tmp_path / "run.json")
     assert json.loads(path.read_text())["experiments"][0]["size"] == "smoke"
     check_size(read_earlier(path), "smoke")
-    with pytest.raises(
-        ValueError, match="is of the size smoke, this run would be of the size full"
-    ):
+    with pytest.raises(ValueError, match="of the size smoke, this run would be of the size full"):
         check_size(read_earlier(path), "full")

@@ -138,6 +138,5 @@ def test_readmes_rows_are_taken_from_later_results(tmp_path, monkeypatch):
     kept = tmp_path / "kept.json"
     monkeypatch.setattr(picture, "KEPT", kept)
     kept.write_text(json.dumps(picture.taken([later])))
-    assert picture.table(kept)[2].startswith(
-        f"| {work}, samples/s | native kernel | 20 | tf.data 10 | 2.0 |"
-    )
+    row = f"| {work}, samples/s | native kernel | 20 | tf.data 10 | 2.0 |"
+    assert picture.table(kept)[2].startswith(row)

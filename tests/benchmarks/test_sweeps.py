@@ -43,9 +43,7 @@ def test_row_that_fails_says_why(tmp_path: Path) -> None:
 LIMIT_SECONDS = 4
 
 
-@pytest.mark.skipif(
-    not Path("/dev/shm").is_dir(), reason="shared memory is no folder on this system"
-)
+@pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="shared memory is no folder here")
 def test_row_that_hangs_leaves_no_shared_memory() -> None:
     name = f"hanging-row-{os.getpid()}"
     outcome = run_row("tests.benchmarks.rows", {"does": "hang", "name": name}, LIMIT_SECONDS)

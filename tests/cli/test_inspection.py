@@ -138,9 +138,7 @@ def test_features_can_be_pasted(tmp_path, capsys):
     assert [sample["rare"] for sample in samples] == ["yes", "", ""]
 
 
-@pytest.mark.parametrize(
-    ("words", "shown"), [([], 5), (["--count", "2"], 2), (["--count", "99"], 7)]
-)
+@pytest.mark.parametrize(("words", "shown"), [([], 5), (["--count", 2], 2), (["--count", 99], 7)])
 def test_count_of_records(tmp_path, capsys, words, shown):
     for name in "ab":
         written(tmp_path / f"{name}.rec", *[b"x"] * 7)

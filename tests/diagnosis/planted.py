@@ -130,9 +130,7 @@ def slow_step(batch: Any) -> None:
     sleeping(0.02)
 
 
-def found(
-    source: Any, step: Any = quick_step, seconds: float = SECONDS, **options: Any
-) -> Diagnosis:
+def found(source: Any, step: Any = quick_step, seconds: Any = SECONDS, **options: Any) -> Diagnosis:
     """Of a ``SafeSequence``, inline unless it is told otherwise."""
     options = {"workers": 0, **options}
     with SafeSequence(source, options.pop("batch_size", BATCH_SIZE), **options) as sequence:

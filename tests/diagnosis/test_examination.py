@@ -186,9 +186,7 @@ def server() -> Any:
 
 
 def pictures(server: Any, **options: Any) -> Any:
-    return adapters.open_images(
-        [server.url(f"a/{number}.jpg") for number in range(COUNT)], **options
-    )
+    return adapters.open_images([server.url(f"a/{n}.jpg") for n in range(COUNT)], **options)
 
 
 def test_store_of_a_source(server, tmp_path):

@@ -117,9 +117,7 @@ while True:
 def looped(playthings: Any, run: Any, tmp_path: Path) -> Any:
     """What is found in a loop, and the numbers of the batches that its body has seen."""
 
-    def found(
-        step: str = "time.sleep(0.06)", data: str = "ITEMS", before: str = "", **options: Any
-    ) -> Any:
+    def found(step="time.sleep(0.06)", data="ITEMS", before="", **options: Any) -> Any:
         seen = tmp_path / "seen"
         step = f"note(batch[0][0]); {step}"
         text = LOOP.format(seen=str(seen), step=step, data=data, before=before)

@@ -21,9 +21,8 @@ TWO_PROCESSES = Setting("processes", 2, 10)
 
 def found(**speeds: float) -> Sweep:
     """Made-up speeds of the settings above, by name."""
-    return Sweep(
-        tuple(Found(globals()[name], (speed,) * 3) for name, speed in speeds.items()), (), 8
-    )
+    measured = (Found(globals()[name], (speed,) * 3) for name, speed in speeds.items())
+    return Sweep(tuple(measured), (), 8)
 
 
 class Unsendable:

@@ -87,9 +87,8 @@ class Pending:
 
 def test_devices_finish_every_array():
     waited: list[Any] = []
-    wait_for_devices(
-        {"loss": Pending(waited, "loss"), "more": [Pending(waited, "more"), 1.5, None]}
-    )
+    more = [Pending(waited, "more"), 1.5, None]
+    wait_for_devices({"loss": Pending(waited, "loss"), "more": more})
     assert waited == ["loss", "more"]
     wait_for_devices((np.zeros(3), "text", None))
 

@@ -17,9 +17,8 @@ TRANSFORMS = made_up(memory=0.038)
 COLLATION = made_up(memory=0.036, collation=0.035)
 STEP = made_up(whole=0.0105, loader=0.005, same=0.010, alone=0.010)
 COPY = made_up(whole=0.0105, loader=0.005, same=0.010, copy=0.008, alone=0.010)
-FOREIGN = made_up(
-    storage=None, memory=None, collation=None, alone=None, workers=Workers("unknown", 0, 4)
-)
+UNKNOWN = Workers("unknown", 0, 4)
+FOREIGN = made_up(storage=None, memory=None, collation=None, alone=None, workers=UNKNOWN)
 INLINE = Workers("inline", 0, 4)
 
 

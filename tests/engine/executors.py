@@ -53,9 +53,7 @@ def streamed(data: Any, executor: str, *arguments: Any, **options: Any) -> Itera
         yield stream
 
 
-def read(
-    engine: Engine, count: int, epoch: int = 0, step: int = 0, shuffled: bool = False
-) -> list[Any]:
+def read(engine: Engine, count: int, epoch: int = 0, step: int = 0, shuffled: bool = False) -> Any:
     """The next batches of a new stream."""
     stream = engine.stream(epoch, step, shuffled)
     try:

@@ -20,7 +20,7 @@ from tests.gluon import data_sets
 from tests.gluon.data_sets import assert_same, labels, nd, numpy_semantics, outline, pixels, theirs
 from tests.gluon.executors import THREADS as THREADS_2
 from tests.gluon.executors import every_quick_executor, opened
-from tests.gluon.test_parity import INLINE, THREADS, ours
+from tests.gluon.test_parity import INLINE, ND_INLINE_AND_NP_ON_THREADS, ours
 from tests.plans import notes_of
 
 
@@ -46,9 +46,7 @@ BATCHIFIES = {
 }
 
 
-@pytest.mark.parametrize(
-    ("semantics", "workers"), [(False, INLINE), (True, THREADS)], ids=["nd", "np"]
-)
+@ND_INLINE_AND_NP_ON_THREADS
 @pytest.mark.parametrize("name", BATCHIFIES)
 def test_own_batchify_gives_the_same_batches(name, workers, semantics):
     with numpy_semantics(semantics):
@@ -79,9 +77,8 @@ def test_batchify_gets_the_samples_as_they_are(samples):
 def test_batchify_gets_an_empty_batch_as_it_is():
     arguments = {"batch_sampler": [[0], [], [1, 2]], "batchify_fn": len}
     assert ours(labels(), **arguments, **INLINE) == theirs(labels(), **arguments) == [1, 0, 2]
-    assert ours(data_sets.triples(), **arguments, **INLINE) == theirs(
-        data_sets.triples(), **arguments
-    )
+    threes = data_sets.triples()
+    assert ours(threes, **arguments, **INLINE) == theirs(threes, **arguments)
 
 
 # --- samples that are tuples, or become some ---
@@ -161,10 +158,9 @@ def test_process_gives_the_kind_of_array_of_a_batchify(kind, semantics):
     def batchify(samples: list[Any]) -> Any:
         return (mx.np if kind == "np" else mx.nd).array(np.array(samples))
 
+    made = mx.np.ndarray if kind == "np" else mx.nd.NDArray
     with numpy_semantics(semantics), opened(ROWS, "processes-1", 4, batchify_fn=batchify) as loader:
-        assert {type(batch) for batch in loader} == {
-            mx.np.ndarray if kind == "np" else mx.nd.NDArray
-        }
+        assert {type(batch) for batch in loader} == {made}
 
 
 # --- collates of this package ---
@@ -370,9 +366,8 @@ def test_memory_that_is_used_again(way, make, executor):
         return batch
 
     for options in ({}, {"batchify_fn": batchify}):
-        with opened(
-            data_sets.Computed(sample, 24), executor, thread_safe=False, **options
-        ) as loader:
+        data = data_sets.Computed(sample, 24)
+        with opened(data, executor, thread_safe=False, **options) as loader:
             kept = [*loader, *loader]
         found = np.stack([each.asnumpy() if hasattr(each, "asnumpy") else each for each in kept])
         np.testing.assert_array_equal(found.min(2).ravel(), [*range(24)] * 2)

@@ -93,9 +93,8 @@ def test_advice_about_gluons_transforms_is_said():
 
 def test_mxnets_own_loader_is_examined_as_ours():
     """With its workers and its batchify."""
-    theirs = DataLoader(
-        numbers(), BATCH_SIZE, batchify_fn=slow_batchify, num_workers=1, thread_pool=True
-    )
+    options = {"batchify_fn": slow_batchify, "num_workers": 1, "thread_pool": True}
+    theirs = DataLoader(numbers(), BATCH_SIZE, **options)
     diagnosis = diagnose(theirs, quick_step, seconds=SECONDS)
     theirs._worker_pool.terminate()
     theirs._worker_pool.join()

@@ -89,9 +89,7 @@ def test_stop_iteration_is_an_error_and_no_silent_end(place, executor):
         assert len(values(loader)) == 7
 
 
-@pytest.mark.parametrize(
-    "show", [lambda loader: loader.peek(4), lambda loader: loader.replay(0, 2)]
-)
+@pytest.mark.parametrize("show", [lambda loader: loader.peek(4), lambda each: each.replay(0, 2)])
 def test_stop_iteration_is_an_error_where_batches_are_shown(show):
     with opened(Faulty(StopIteration("spoilt")), "inline") as loader:
         with pytest.raises(RuntimeError, match="raised StopIteration") as caught:
@@ -204,9 +202,7 @@ DATA: dict[str, Any] = {
 def test_skip_takes_the_next_sample_that_works(name, executor, caplog):
     with opened(DATA[name](), executor, 5, on_error="skip") as loader:
         assert numbers_of(loader) == SKIPPED
-        assert [record.message for record in caplog.records] == [
-            "epoch 0: on_error replaced 4 samples"
-        ]
+        assert caplog.messages == ["epoch 0: on_error replaced 4 samples"]
         assert numbers_of(loader) == SKIPPED
 
 
@@ -214,7 +210,7 @@ def test_skipped_samples_of_a_sampler_are_counted(caplog):
     data = ArrayDataset(NUMBERS).transform(refuse)
     with opened(data, "inline", 5, sampler=[3, -4, 1], on_error="skip") as loader:
         assert values(loader) == [[5, 9, 1]]
-    assert [record.message for record in caplog.records] == ["epoch 0: on_error replaced 2 samples"]
+    assert caplog.messages == ["epoch 0: on_error replaced 2 samples"]
 
 
 def test_function_gives_a_finished_sample():

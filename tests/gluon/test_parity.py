@@ -28,6 +28,9 @@ INLINE = {"num_workers": 0}
 THREADS = {"num_workers": 2, "thread_pool": True}
 PROCESSES = {"num_workers": 1, "thread_pool": False}
 WORKERS = pytest.mark.parametrize("workers", [INLINE, THREADS], ids=["inline", "threads"])
+ND_INLINE_AND_NP_ON_THREADS = pytest.mark.parametrize(
+    ("semantics", "workers"), [(False, INLINE), (True, THREADS)], ids=["nd", "np"]
+)
 SEMANTICS = pytest.mark.parametrize("semantics", [False, True], ids=["nd", "np"])
 
 
@@ -40,9 +43,7 @@ def ours(data: Any, **arguments: Any) -> list[Any]:
 # --- data sets ---
 
 
-@pytest.mark.parametrize(
-    ("semantics", "workers"), [(False, INLINE), (True, THREADS)], ids=["nd", "np"]
-)
+@ND_INLINE_AND_NP_ON_THREADS
 @pytest.mark.parametrize("name", data_sets.IN_MEMORY)
 def test_data_set_gives_the_same_batches(name, workers, semantics):
     with numpy_semantics(semantics):

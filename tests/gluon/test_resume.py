@@ -11,7 +11,7 @@ import mxnet as mx
 import numpy as np
 import pytest
 from mxnet.gluon.contrib.estimator import Estimator
-from mxnet.gluon.data import ArrayDataset, Sampler, SequentialSampler
+from mxnet.gluon.data import ArrayDataset, FilterSampler, Sampler, SequentialSampler
 from mxnet.gluon.data.vision.transforms import RandomFlipLeftRight
 
 from adapters import gluon_loader
@@ -77,10 +77,7 @@ LOADERS: dict[str, Any] = {
     ),
     "a sampler": lambda: (NUMBERS, {"batch_size": 4, "sampler": [5, 4, 3, 2, 1, 0, 9, 9, 9]}),
     "a sampler with epochs": lambda: (NUMBERS, {"batch_size": 4, "sampler": Seeded()}),
-    "a filter": lambda: (
-        NUMBERS,
-        {"batch_size": 4, "sampler": mx.gluon.data.FilterSampler(bool, NUMBERS)},
-    ),
+    "a filter": lambda: (NUMBERS, {"batch_size": 4, "sampler": FilterSampler(bool, NUMBERS)}),
     "a batch sampler": lambda: (NUMBERS, {"batch_sampler": Lists()}),
 }
 
@@ -285,6 +282,7 @@ def test_wrong_epoch_is_refused(wrong, error):
 
 SAMPLES, BATCH_SIZE, EPOCHS = 24, 4, 3
 BATCHES = SAMPLES // BATCH_SIZE
+STEPS = EPOCHS * BATCHES
 
 
 def noisy_pair(batch: Any, rng: np.random.Generator) -> Any:
@@ -345,14 +343,12 @@ def whole(tmp_path_factory) -> list[Any]:
     return train(tmp_path_factory.mktemp("whole"))
 
 
-@pytest.mark.parametrize(
-    ("kill_at", "workers"), [(BATCHES, 2), (BATCHES + 3, 0), (EPOCHS * BATCHES - 1, 2)]
-)
+@pytest.mark.parametrize(("kill_at", "workers"), [(BATCHES, 2), (BATCHES + 3, 0), (STEPS - 1, 2)])
 def test_loop_goes_on_with_the_same_losses(kill_at, workers, whole, tmp_path):
     assert train(tmp_path, kill_at, workers) == whole[:kill_at]
     assert train(tmp_path, workers=2 - workers) == whole[kill_at:]
     assert train(tmp_path) == []
-    assert len(whole) == EPOCHS * BATCHES
+    assert len(whole) == STEPS
 
 
 def test_loop_goes_on_under_numpy_semantics(tmp_path):
@@ -406,9 +402,9 @@ def test_estimator_goes_on_with_the_same_losses(tmp_path):
     expected = estimated(tmp_path / "whole")
     killed = estimated(tmp_path / "killed", BATCHES + 3)
     continued = estimated(tmp_path / "killed")
-    assert len(expected) == EPOCHS * BATCHES
+    assert len(expected) == STEPS
     assert killed == expected[: len(killed)]
-    assert BATCHES < len(continued) < EPOCHS * BATCHES
+    assert BATCHES < len(continued) < STEPS
     assert continued == expected[-len(continued) :]
 
 

@@ -162,15 +162,13 @@ def test_normalize_of_infinities_gives_what_mxnet_gives():
     check(ArrayDataset(images, [0, 1]), transforms.Normalize(1.0, 2.0), 2)
 
 
-@pytest.mark.parametrize(
-    "target", ["uint8", "int8", "int32", "int64", "float16", "float32", "bool"]
-)
-def test_cast_between_any_two_dtypes_gives_mxnets_values(target):
+@pytest.mark.parametrize("to", ["uint8", "int8", "int32", "int64", "float16", "float32", "bool"])
+def test_cast_between_any_two_dtypes_gives_mxnets_values(to):
     for source in ("uint8", "int8", "int32", "int64", "float16", "float64", "bool"):
         values = np.array([[0, 1, 2, 100], [127, 3, 50, 11]], np.float64)
         if np.dtype(source).kind == "f":
             values = np.concatenate([values + 0.49, values * 1e-9, values / 2])
-        check(ArrayDataset(nd(values.astype(source)), list(range(len(values)))), Cast(target), 2)
+        check(ArrayDataset(nd(values.astype(source)), list(range(len(values)))), Cast(to), 2)
 
 
 @pytest.mark.parametrize("target", ["float16", "float32", "float64", "bool"])
@@ -212,9 +210,8 @@ def test_hooks_of_a_block_are_called():
 
 
 def test_explain_says_what_runs_a_batch_at_a_time(capsys):
-    data = equal_images("uint8", 3).transform_first(
-        Compose([transforms.RandomFlipLeftRight(), ToTensor()])
-    )
+    block = Compose([transforms.RandomFlipLeftRight(), ToTensor()])
+    data = equal_images("uint8", 3).transform_first(block)
     with gluon_loader(data.transform(lambda *sample: sample), 2, **INLINE) as loader:
         loader.explain()
     lines = capsys.readouterr().out.splitlines()
@@ -280,9 +277,8 @@ def test_crops_cover_the_areas_and_ratios_that_were_asked_for():
     # An image of its own coordinates: a crop's corners say where it was.
     y, x = np.mgrid[:100, :100]
     image = nd(np.stack([y, x, x], 2).astype(np.float32))
-    crop = transforms.RandomResizedCrop(
-        (50, 50), scale=(0.2, 0.5), ratio=(0.5, 2.0), interpolation=0
-    )
+    scales = {"scale": (0.2, 0.5), "ratio": (0.5, 2.0)}
+    crop = transforms.RandomResizedCrop((50, 50), **scales, interpolation=0)
     data = SimpleDataset([image] * 300).transform(crop)
     with gluon_loader(data, 300, seed=1, **INLINE) as loader:
         crops = next(iter(loader)).asnumpy()
@@ -329,9 +325,8 @@ def test_draws_depend_on_seed_epoch_and_sample_alone(name):
 def test_two_flips_in_a_row_draw_independently():
     image = pixels(1, 3, 4)[0]
     data = SimpleDataset([nd(image)] * MANY)
-    data = data.transform_first(
-        Compose([transforms.RandomFlipLeftRight(), transforms.RandomFlipTopBottom()])
-    )
+    flips = Compose([transforms.RandomFlipLeftRight(), transforms.RandomFlipTopBottom()])
+    data = data.transform_first(flips)
     with gluon_loader(data, 50, seed=0, **INLINE) as loader:
         images = np.concatenate([batch.asnumpy() for batch in loader])
     for y, x in itertools.product([1, -1], [1, -1]):
