@@ -70,12 +70,5 @@ def sleeping_row(loader: str, seconds: float = SLEEP_SECONDS, error: str | None 
     options: dict[str, float | str] = {"seconds": seconds}
     if error is not None:
         options["error"] = error
-    return RowSpec(
-        framework="Plain",
-        loader=loader,
-        workers=0,
-        ours=True,
-        program="tests.benchmarks.rows",
-        options=options,
-        limit_seconds=60,
-    )
+    own = {"framework": "Plain", "workers": 0, "ours": True, "limit_seconds": 60}
+    return RowSpec(loader=loader, program="tests.benchmarks.rows", options=options, **own)

@@ -102,11 +102,9 @@ def test_bar_may_be_missed(reference: Reference, row, here, parity, missed, said
 
 def test_bars_are_of_every_ratio() -> None:
     reference = Reference.read()
-    names = {
-        f"{ratio.peer.framework} {name}"
-        for table in (records_ratios.TABLE, keras_ratios.TABLE, gluon_ratios.TABLE)
-        for name, ratio in table.items()
-    }
+    tables = (records_ratios.TABLE, keras_ratios.TABLE, gluon_ratios.TABLE)
+    ratios = [each for table in tables for each in table.items()]
+    names = {f"{ratio.peer.framework} {name}" for name, ratio in ratios}
     assert names <= set(reference.rows)
     for row in reference.rows.values():
         assert row.get("machine") in (None, *reference.machines)

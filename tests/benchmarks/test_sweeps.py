@@ -76,14 +76,9 @@ def benchmark(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
     environment = {name: text for name, text in os.environ.items() if "PYTEST" not in name}
     plugins = ["-p", "benchmarks.conftest", "-p", "no:cacheprovider"]
     places = ["--rootdir", str(folder), "--out", str(folder / "out"), str(test)]
-    return subprocess.run(
-        [sys.executable, "-m", "pytest", *plugins, *places, *options],
-        cwd=ROOT,
-        env={**environment, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    command = [sys.executable, "-m", "pytest", *plugins, *places, *options]
+    found = {"cwd": ROOT, "env": {**environment, "PYTHONPATH": str(ROOT)}}
+    return subprocess.run(command, **found, capture_output=True, text=True, timeout=60)
 
 
 def earlier(folder: Path, speed: float, size: str = "") -> str:

@@ -132,14 +132,9 @@ def test_exception_of_user_code_has_its_place(tmp_path, examine, data, error, pl
 def test_ctrl_c_ends_an_examination(tmp_path):
     script = tmp_path / "train.py"
     script.write_text(fitting("transformed(2, transform=slow)"))
-    process = subprocess.Popen(
-        command("doctor", "--seconds", 30, script),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment(),
-        start_new_session=True,
-    )
+    words = command("doctor", "--seconds", 30, script)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    process = subprocess.Popen(words, **pipes, env=environment(), start_new_session=True)
     try:
         assert process.stdout.readline().startswith("ready")
         os.killpg(process.pid, signal.SIGINT)
@@ -156,9 +151,6 @@ def test_frameworks_are_as_they_were(examine):
     before = keras.Model.fit, mxnet.gluon.data.DataLoader.__iter__
     assert examine("import keras, mxnet\nraise ValueError")[0] == 1
     assert (keras.Model.fit, mxnet.gluon.data.DataLoader.__iter__) == before
-
-
-# --- of a script without a loop ---
 
 
 def test_script_without_a_loop_is_an_error(tmp_path, examine):
@@ -357,13 +349,10 @@ def test_tune_sends_functions_of_the_file_to_processes(tmp_path, tune, monkeypat
     assert any(line.startswith("processes ") for line in lines)
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("number", "must be a SafeSequence, a gluon_loader, or a function that makes one, got int"),
-        ("wrong", "got list"),
-    ],
-)
+GOT_INT = "must be a SafeSequence, a gluon_loader, or a function that makes one, got int"
+
+
+@pytest.mark.parametrize(("name", "message"), [("number", GOT_INT), ("wrong", "got list")])
 def test_tune_of_something_else_is_refused(file, tune, name, message):
     status, lines, errors = tune(f"{file}:{name}")
     assert (status, lines) == (1, [])

@@ -250,16 +250,12 @@ def test_object_that_is_a_source(data, told):
 
 
 @pytest.mark.parametrize(
-    ("name", "words", "rows"),
-    [
-        ("train", [], 8),
-        ("train", ["--batches", "1"], 4),
-        ("table", [], 3),
-        ("table", ["--count", "2"], 2),
-    ],
+    ("words", "rows"),
+    [("train", 8), ("train --batches 1", 4), ("table", 3), ("table --count 2", 2)],
 )
-def test_object_has_as_many_rows_as_asked(data, told, name, words, rows):
-    assert len(told("inspect", f"{data}:{name}", *words).splitlines()) == 1 + rows
+def test_object_has_as_many_rows_as_asked(data, told, words, rows):
+    name, *options = words.split()
+    assert len(told("inspect", f"{data}:{name}", *options).splitlines()) == 1 + rows
 
 
 def test_object_is_the_only_target(tmp_path, told):

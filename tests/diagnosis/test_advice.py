@@ -13,11 +13,12 @@ from adapters import SafeSequence, diagnose
 from adapters.diagnosis import Diagnosis
 from adapters.diagnosis.advice import with_workers
 from adapters.diagnosis.verdict import Hints, Workers
-from tests.diagnosis.made_up import BUSY, made_up
+from tests.diagnosis.made_up import BUSY, THREADS, made_up
 from tests.diagnosis.planted import BATCH_SIZE, Numbers
 from tests.diagnosis.test_verdict import COLLATION, COPY, FOREIGN, INLINE, STEP, STORAGE, TRANSFORMS
 
 WAITING = made_up(memory=0.038, workers=INLINE, alone=0.04, alone_computes=0.02, same=0.002)
+MANY = Workers("threads", 64, 4)
 SERIAL = made_up(storage=0.4, alone=0.4, loader=0.4, whole=0.4, serial=True, workers=INLINE)
 REPLACED = "SafeSequence in the place of the PyDataset"
 # Within that of what happens; a round has two batches or more.
@@ -52,10 +53,7 @@ def changed(diagnosis: Diagnosis, **changes: object) -> Diagnosis:
             'workers="auto", or 20: the transform waits for 98% of its time, which takes no CPU '
             "(20 times as fast)",
         ),
-        (
-            changed(WAITING, workers=Workers("threads", 2, 4), alone=0.08),
-            "workers=40: the transform waits",
-        ),
+        (changed(WAITING, workers=THREADS, alone=0.08), "workers=40: the transform waits"),
         (
             made_up(memory=0.038, alone=0.04, alone_computes=0.02, workers=INLINE, serial=True),
             "workers=4, and another source (",
@@ -102,11 +100,7 @@ def test_advice_begins_with_what_brings_most(diagnosis, advice):
         (made_up(storage=0.038, serial=True), [], ["workers="]),
         (changed(SERIAL, replaced="ours"), [], ["alone, it made"]),
         (WAITING, [], ["CPUs would keep up"]),
-        (
-            changed(WAITING, workers=Workers("threads", 64, 4), alone=0.08),
-            [],
-            ["the transform waits"],
-        ),
+        (changed(WAITING, workers=MANY, alone=0.08), [], ["the transform waits"]),
         (changed(TRANSFORMS, alone_computes=0.02), [], ["another transform"]),
         (changed(TRANSFORMS, has_transform=False), [], ["another transform"]),
         (

@@ -83,27 +83,17 @@ class Script:
 
 def ended(*arguments: Any, **options: Any) -> subprocess.CompletedProcess[str]:
     """Python with these arguments and with this package, once it has come to its end."""
-    return subprocess.run(
-        [sys.executable, *map(str, arguments)],
-        env={**os.environ, "PYTHONPATH": str(_ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=100,
-        **options,
-    )
+    command = [sys.executable, *map(str, arguments)]
+    options["env"] = {**os.environ, "PYTHONPATH": str(_ROOT)}
+    return subprocess.run(command, capture_output=True, text=True, timeout=100, **options)
 
 
 @contextmanager
 def script(text: str) -> Iterator[Script]:
     """Start a script; in the end, kill all that is left of it."""
-    process = subprocess.Popen(
-        [sys.executable, "-u", "-W", "error", "-c", _PROLOGUE + textwrap.dedent(text)],
-        cwd=_ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+    command = [sys.executable, "-u", "-W", "error", "-c", _PROLOGUE + textwrap.dedent(text)]
+    pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    process = subprocess.Popen(command, cwd=_ROOT, **pipes, start_new_session=True)
     running = Script(process)
     try:
         yield running

@@ -41,9 +41,6 @@ class Spoilt:
         return item
 
 
-# --- run ---
-
-
 @pytest.mark.parametrize(
     ("executor", "name"),
     [
@@ -72,9 +69,6 @@ def test_exception_comes_as_itself_after_all_batches_before(executor, name):
     assert first == "in sample 9, batch 2 of epoch 0"
     elsewhere = executor in ("processes-2", "cluster")
     assert ["Traceback in worker process" in note for note in others] == [True] * elsewhere
-
-
-# --- close ---
 
 
 def test_closing_frees_the_memory_of_a_kept_exception():

@@ -219,15 +219,8 @@ def test_long_jobs_and_answers_pass_each_other():
     gluon = pytest.importorskip("adapters.gluon", exc_type=ImportError)
     keys = ["d" * 150 + f"{number:06d}" for number in range(16_000)]
     batches = [keys[start : start + 4_000] for start in range(0, len(keys), 4_000)]
-    with gluon.gluon_loader(
-        Keys(),
-        batch_sampler=batches,
-        batchify_fn=list,
-        num_workers=1,
-        thread_pool=False,
-        prefetch=4,
-        timeout=30,
-    ) as loader:
+    options = {"batchify_fn": list, "num_workers": 1, "thread_pool": False, "prefetch": 4}
+    with gluon.gluon_loader(Keys(), batch_sampler=batches, timeout=30, **options) as loader:
         assert [list(batch) for batch in loader] == [[k + " words" for k in b] for b in batches]
 
 

@@ -33,12 +33,8 @@ TIMES = int(os.environ.get("ADAPTERS_FUZZ_STATES", "1"))
 
 def run(machine: Any, examples: int, steps: int, **options: Any) -> None:
     """Try so many sequences of so many steps, or ``ADAPTERS_FUZZ_STATES`` times as many."""
-    limits = settings(
-        max_examples=examples * TIMES,
-        stateful_step_count=steps,
-        suppress_health_check=list(HealthCheck),
-        **options,
-    )
+    counts = {"max_examples": examples * TIMES, "stateful_step_count": steps}
+    limits = settings(**counts, suppress_health_check=list(HealthCheck), **options)
     stateful.run_state_machine_as_test(machine, settings=limits)
 
 

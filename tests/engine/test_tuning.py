@@ -161,9 +161,6 @@ def test_who_asks_for_processes_is_not_measured():
     assert (choice.kind, choice.count, stream.made) == ("processes", 4, 0)
 
 
-# --- real work ---
-
-
 def trivial(sample: int) -> int:
     return sample + 1
 

@@ -138,13 +138,8 @@ def beside_others(samples: list[Any]) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("batchify", "executor"),
-    [
-        (csr, "inline"),
-        (row_sparse, THREADS_2),
-        (csr, "processes-1"),
-        (beside_others, "processes-1"),
-    ],
+    ("executor", "batchify"),
+    [("inline", csr), (THREADS_2, row_sparse), *(("processes-1", f) for f in (csr, beside_others))],
 )
 def test_sparse_batch_arrives_as_mxnets_loader_gives_it(batchify, executor):
     # The last batches hold nothing but zeros.
@@ -191,9 +186,6 @@ def test_peek_shows_a_passs_first_batches_and_begins_none():
     assert peek.batches[0][0].tolist() == first[0].asnumpy().tolist()
     assert len(peek.batches) == 2
     assert peek.png().startswith(b"\x89PNG")
-
-
-# --- batch_transform ---
 
 
 BATCHES_OF = 24
@@ -318,13 +310,12 @@ def held_one(loader: Any) -> list[list[float]]:
     return [batch.asnumpy()[:, 0].tolist() for batch in loader]
 
 
+def minus_ones(error: Exception, number: int) -> Any:
+    return np.full(2, -1, np.float32)
+
+
 @pytest.mark.parametrize(
-    ("on_error", "executor"),
-    [
-        ("skip", "inline"),
-        ("skip", "processes-1"),
-        (lambda error, number: np.full(2, -1, np.float32), THREADS_2),
-    ],
+    ("on_error", "executor"), [("skip", "inline"), ("skip", "processes-1"), (minus_ones, THREADS_2)]
 )
 def test_samples_of_one_buffer_are_right_beside_one_that_fails(on_error, executor):
     with opened(one_buffer([0, 1, 2, 3], unreadable=1), executor, on_error=on_error) as loader:

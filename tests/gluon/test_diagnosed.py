@@ -50,6 +50,7 @@ def batches_of(loader: Any) -> list[list[float]]:
 # --- planted bottlenecks ---
 
 
+WORDS = [["one", "three"]]
 BATCHES = [[0, 3, -1, 5], (1, 2, 4, 7), np.array([9, 8])]
 
 
@@ -71,11 +72,7 @@ def resized() -> Any:
         (lambda: numbers().transform(burning), {}, "transforms"),
         (Waiting, {"batch_size": None, "batch_sampler": BATCHES}, "storage"),
         (Waiting, {"sampler": RandomSampler(SIZE)}, "storage"),
-        (
-            lambda: Computed(named, 2),
-            {"batch_size": None, "batch_sampler": [["one", "three"]]},
-            "storage",
-        ),
+        (lambda: Computed(named, 2), {"batch_size": None, "batch_sampler": WORDS}, "storage"),
     ],
     ids=["a stage", "a transform", "a batch sampler", "a sampler", "names"],
 )

@@ -67,9 +67,6 @@ def fail(loader: Any, kind: type[BaseException]) -> Any:
     return caught.value
 
 
-# --- raise ---
-
-
 @every_place
 def test_error_arrives_as_it_is(place, executor):
     error = KeyError("spoilt")

@@ -55,13 +55,9 @@ def test_data_set_gives_the_same_batches(name, workers, semantics):
 def test_worker_processes_give_the_same_batches(semantics):
     with numpy_semantics(semantics):
         # Members of every kind at once, as processes take their time to begin.
-        members = [
-            nd(pixels()),
-            pixels(),
-            list(range(data_sets.SIZE)),
-            data_sets.triples(),
-            [data_sets.Pair(1, (2.5,))] * data_sets.SIZE,
-        ]
+        size = data_sets.SIZE
+        pairs = [data_sets.Pair(1, (2.5,))] * size
+        members = [nd(pixels()), pixels(), list(range(size)), data_sets.triples(), pairs]
         data = ArrayDataset(*members).transform_first(ToTensor())
         assert_same(ours(data, batch_size=4, **PROCESSES), theirs(data, batch_size=4))
 
@@ -95,9 +91,6 @@ def test_data_set_may_have_a_shape_of_its_own():
         shape = np.array([4, 5])
 
     assert_same(ours(Volume(range(6)), batch_size=4, **INLINE), theirs(range(6), batch_size=4))
-
-
-# --- arguments ---
 
 
 @pytest.mark.parametrize("last_batch", [None, "keep", "discard", "rollover"])
@@ -256,18 +249,15 @@ class Fives(np.ndarray):
         return np.asarray(self)[index] * 0 + 5
 
 
+MASKED = np.ma.masked_array(np.arange(6.0), np.arange(6) % 2)
+OVERRIDDEN = np.arange(6.0).reshape(3, 2).view(Fives)
+
+
 @pytest.mark.filterwarnings("ignore:Warning. converting a masked element")
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: np.ma.masked_array(np.arange(6.0), np.arange(6) % 2),
-        lambda: np.arange(6.0).reshape(3, 2).view(Fives),
-    ],
-    ids=["masked", "overridden"],
-)
-def test_subclass_of_an_array_is_asked_for_its_rows(make):
-    with opened(make(), "inline", 2) as loader:
-        assert_same(list(loader), theirs(make(), batch_size=2))
+@pytest.mark.parametrize("data", [MASKED, OVERRIDDEN], ids=["masked", "overridden"])
+def test_subclass_of_an_array_is_asked_for_its_rows(data):
+    with opened(data, "inline", 2) as loader:
+        assert_same(list(loader), theirs(data, batch_size=2))
 
 
 # --- what a transform or a batchify is given ---

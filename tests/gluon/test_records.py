@@ -188,9 +188,6 @@ def test_file_that_was_opened_where_one_was_is_read(jpegs, tmp_path, monkeypatch
         assert_same(list(loader), theirs(data, batch_size=20))
 
 
-# --- images in files ---
-
-
 @pytest.mark.parametrize("given", [str, Path])
 def test_path_of_a_folder_gives_its_images(given, tmp_path):
     with opened(given(folder(tmp_path)), THREADS, 6) as loader:

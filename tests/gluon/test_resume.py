@@ -277,9 +277,6 @@ def test_wrong_epoch_is_refused(wrong, error):
         loader.set_epoch(wrong)
 
 
-# --- Resume ---
-
-
 SAMPLES, BATCH_SIZE, EPOCHS = 24, 4, 3
 BATCHES = SAMPLES // BATCH_SIZE
 STEPS = EPOCHS * BATCHES
@@ -303,11 +300,9 @@ def made_training(workers: int = 0) -> tuple[Any, Any, Any]:
         net.add(mx.gluon.nn.Dense(6, "relu"), mx.gluon.nn.BatchNorm(), mx.gluon.nn.Dropout(0.5))
         net.add(mx.gluon.nn.Dense(1))
     net.initialize()
-    trainer = mx.gluon.Trainer(
-        net.collect_params(),
-        "adam",
-        {"learning_rate": 0.05, "lr_scheduler": mx.lr_scheduler.FactorScheduler(3, 0.9)},
-    )
+    schedule = mx.lr_scheduler.FactorScheduler(3, 0.9)
+    rates = {"learning_rate": 0.05, "lr_scheduler": schedule}
+    trainer = mx.gluon.Trainer(net.collect_params(), "adam", rates)
     return loader, net, trainer
 
 

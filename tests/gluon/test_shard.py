@@ -119,9 +119,6 @@ def test_other_shards_resume_within_an_epoch(count, batch_size, tmp_path):
         assert sorted(n for epoch, numbers in seen for n in numbers if epoch == 1) == [*range(24)]
 
 
-# --- shard="auto" and shard=kv: the part of this process ---
-
-
 FEW = np.arange(24)
 
 
@@ -141,16 +138,16 @@ def read(batches: Any) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    ("shard", "order", "expected"),
+    ("shard", "last_batch", "expected"),
     [
-        (Kv(), {}, FEW[1::3]),
-        (Kv(), {"last_batch": "rollover"}, FEW[1::3]),
-        (mx.kv.create("local"), {}, FEW),
+        (Kv(), "keep", FEW[1::3]),
+        (Kv(), "rollover", FEW[1::3]),
+        (mx.kv.create("local"), "keep", FEW),
     ],
     ids=["keep", "rollover", "one process"],
 )
-def test_kvstore_says_the_shard(shard, order, expected):
-    with opened(FEW, "inline", shard=shard, **order) as loader:
+def test_kvstore_says_the_shard(shard, last_batch, expected):
+    with opened(FEW, "inline", shard=shard, last_batch=last_batch) as loader:
         assert read(loader) == expected.tolist()
 
 
@@ -160,12 +157,8 @@ def test_kvstore_says_the_shard(shard, order, expected):
 )
 def test_first_use_settles_it(use, order, monkeypatch):
     with opened(FEW, "inline", shard="auto", **order) as loader:
-        module = SimpleNamespace(
-            is_available=lambda: True,
-            is_initialized=lambda: True,
-            get_rank=lambda: 1,
-            get_world_size=lambda: 2,
-        )
+        place = {"get_rank": lambda: 1, "get_world_size": lambda: 2}
+        module = SimpleNamespace(is_available=lambda: True, is_initialized=lambda: True, **place)
         monkeypatch.setitem(sys.modules, "torch.distributed", module)
         use(loader)
         monkeypatch.delitem(sys.modules, "torch.distributed")

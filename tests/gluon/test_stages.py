@@ -100,17 +100,12 @@ def test_block_gives_mxnets_values(name, dtype, channels):
     check(equal_images(dtype, channels), FIXED[name](), 3)
 
 
+COMPOSED = [("Compose of one", 1), ("Compose", 5), ("Compose in Compose", 3)]
+SEQUENTIAL = [("HybridSequential", 2), ("HybridSequential, hybridized", 2)]
+
+
 @KINDS
-@pytest.mark.parametrize(
-    ("name", "steps"),
-    [
-        ("Compose of one", 1),
-        ("Compose", 5),
-        ("Compose in Compose", 3),
-        ("HybridSequential", 2),
-        ("HybridSequential, hybridized", 2),
-    ],
-)
+@pytest.mark.parametrize(("name", "steps"), COMPOSED + SEQUENTIAL)
 def test_blocks_in_a_row_give_mxnets_values(name, steps, dtype, channels):
     check(equal_images(dtype, channels), FIXED[name](), 3, steps)
     check(other_images(dtype, channels), FIXED[name](), 1, steps)
@@ -227,19 +222,16 @@ def test_explain_says_what_runs_a_batch_at_a_time(capsys):
 # --- those that are random ---
 
 
+def flips() -> list[Any]:
+    return [transforms.RandomFlipLeftRight(), transforms.RandomFlipTopBottom()]
+
+
 MANY = 400
 RANDOM: dict[str, Callable[[], Any]] = {
     "left right": transforms.RandomFlipLeftRight,
     "top bottom": transforms.RandomFlipTopBottom,
     "crop": lambda: transforms.RandomResizedCrop((3, 4)),
-    "all": lambda: Compose(
-        [
-            transforms.RandomResizedCrop(5),
-            transforms.RandomFlipTopBottom(),
-            transforms.RandomFlipLeftRight(),
-            ToTensor(),
-        ]
-    ),
+    "all": lambda: Compose([transforms.RandomResizedCrop(5), *flips(), ToTensor()]),
 }
 
 
@@ -325,8 +317,7 @@ def test_draws_depend_on_seed_epoch_and_sample_alone(name):
 def test_two_flips_in_a_row_draw_independently():
     image = pixels(1, 3, 4)[0]
     data = SimpleDataset([nd(image)] * MANY)
-    flips = Compose([transforms.RandomFlipLeftRight(), transforms.RandomFlipTopBottom()])
-    data = data.transform_first(flips)
+    data = data.transform_first(Compose(flips()))
     with gluon_loader(data, 50, seed=0, **INLINE) as loader:
         images = np.concatenate([batch.asnumpy() for batch in loader])
     for y, x in itertools.product([1, -1], [1, -1]):
@@ -380,7 +371,7 @@ class InvertedStage(Stage):
 
 def test_own_stage(monkeypatch, capsys):
     images = mx.nd.arange(10 * 4 * 4).reshape((10, 4, 4, 1))
-    data = mx.gluon.data.ArrayDataset(images, np.arange(10)).transform_first(Inverted())
+    data = ArrayDataset(images, np.arange(10)).transform_first(Inverted())
     one_by_one = [x.asnumpy() for x, _ in gluon_loader(data, 4, num_workers=0)]
     monkeypatch.setitem(STAGES, Inverted, InvertedStage)
     with gluon_loader(data, 4, num_workers=0) as loader:

@@ -124,16 +124,11 @@ def started(
         "PYTHONPATH": os.pathsep.join(map(str, (_REPOSITORY, root))),
         "TF_CPP_MIN_LOG_LEVEL": "3",
     }
+    options = {"cwd": work, "env": environment, "start_new_session": True}
     with (
         (folder / "output").open("wb") as output,
         subprocess.Popen(
-            command,
-            cwd=work,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
+            command, **options, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
         ) as process,
     ):
         try:

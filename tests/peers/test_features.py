@@ -273,18 +273,11 @@ def test_a_fact_of_a_peer(fact, tmp_path):
         pytest.skip(f"{package} isn't installed")
     script = tmp_path / "fact.py"
     script.write_text(_NUMBERS + PRELUDES[package] + program)
-    finished = subprocess.run(
-        [sys.executable, str(script)],
-        env={
-            **os.environ,
-            "PYTHONPATH": str(ROOT),
-            "TF_CPP_MIN_LOG_LEVEL": "3",
-            "KERAS_BACKEND": "jax" if is_installed("jax") else "tensorflow",
-        },
-        capture_output=True,
-        text=True,
-        timeout=100,
-    )
+    backend = "jax" if is_installed("jax") else "tensorflow"
+    own = {"PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3", "KERAS_BACKEND": backend}
+    options = {"env": {**os.environ, **own}, "timeout": 100}
+    command = [sys.executable, str(script)]
+    finished = subprocess.run(command, capture_output=True, text=True, **options)
     # MXNet says something of its own before.
     assert finished.stdout.strip().endswith(printed), finished.stdout + finished.stderr[-2_000:]
 
