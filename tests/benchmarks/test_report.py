@@ -200,5 +200,6 @@ def test_earlier_size_is_the_same(tmp_path: Path) -> None:
     path = write_json(content, tmp_path / "run.json")
     assert json.loads(path.read_text())["experiments"][0]["size"] == "smoke"
     check_size(read_earlier(path), "smoke")
-    with pytest.raises(ValueError, match="of the size smoke, this run would be of the size full"):
+    message = "is of the size smoke, this run would be of the size full"
+    with pytest.raises(ValueError, match=message):
         check_size(read_earlier(path), "full")

@@ -34,14 +34,14 @@ def say(capsys: pytest.CaptureFixture[str]) -> Any:
 
 @pytest.fixture
 def told(say: Any) -> Any:
-    """Runs a command that ends with this status: its output and its errors."""
+    """Runs a command that ends with this status: its output, or its errors if it fails."""
 
-    def output(*words: Any, status: int = 0) -> str:
-        ended, *texts = say(*words)
-        assert ended == status, texts
-        return "".join(texts)
+    def words_of(*words: Any, status: int = 0) -> str:
+        ended, output, errors = say(*words)
+        assert ended == status, errors
+        return errors if status else output
 
-    return output
+    return words_of
 
 
 @pytest.fixture(autouse=True)

@@ -31,7 +31,7 @@ class Suite:
     files: tuple[str, ...]  # Below the root of the source.
     replacement: str  # The plugin that puts ours in place.
     variants: Mapping[str, Mapping[str, str]]  # What is run, and with which environment.
-    selection: str = ""  # What has to do with that, in ``file.py::Class::test``.
+    selection: str = ""  # A regular expression in ``file.py::Class::test``: what concerns it.
     surroundings: tuple[str, ...] = ()  # Plugins that theirs need, too.
 
 
@@ -70,7 +70,7 @@ SUITES = (
 
 
 def find(suite: Suite, folder: Path) -> Path:
-    """The root of the source, where an archive is unpacked to the folder; skips where it isn't."""
+    """The root of the source, unpacked to the folder if need be; skips the test without one."""
     spec = importlib.util.find_spec(suite.package)
     if spec is None:
         pytest.skip(f"{suite.package} isn't installed")
