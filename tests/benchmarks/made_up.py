@@ -61,12 +61,7 @@ def speeds(loader: str, *values: float, workers: int | str = 0) -> list[Run]:
 def open_session(out: Path, *, rows: str = "", repeats: int | None = None) -> Session:
     """As the command line opens it."""
     return Session(
-        size="default",
-        repeats=repeats,
-        rows=rows,
-        out=out,
-        data_dir=None,
-        uncaptured=nullcontext,
+        size="default", repeats=repeats, rows=rows, out=out, data_dir=None, uncaptured=nullcontext
     )
 
 
@@ -75,12 +70,5 @@ def sleeping_row(loader: str, seconds: float = SLEEP_SECONDS, error: str | None 
     options: dict[str, float | str] = {"seconds": seconds}
     if error is not None:
         options["error"] = error
-    return RowSpec(
-        framework="Plain",
-        loader=loader,
-        workers=0,
-        ours=True,
-        program="tests.benchmarks.rows",
-        options=options,
-        limit_seconds=60,
-    )
+    own = {"framework": "Plain", "workers": 0, "ours": True, "limit_seconds": 60}
+    return RowSpec(loader=loader, program="tests.benchmarks.rows", options=options, **own)

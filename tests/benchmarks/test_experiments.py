@@ -43,14 +43,8 @@ class FakeTime:
 
 def steps_of(*seconds: float, batches: int = 1_000, limit: float = 1_000) -> Steps:
     fake = FakeTime()
-    return consume(
-        fake.fetches(*seconds),
-        STEP,
-        most_batches=batches,
-        most_seconds=limit,
-        clock=fake,
-        sleep=fake.sleep,
-    )
+    limits = {"most_batches": batches, "most_seconds": limit}
+    return consume(fake.fetches(*seconds), STEP, **limits, clock=fake, sleep=fake.sleep)
 
 
 @pytest.mark.parametrize("fetch", [0.0, STEP / 2, STEP])
@@ -118,11 +112,8 @@ def wrong_imports(path: Path) -> list[str]:
 
 def missing_modules(path: Path) -> list[str]:
     """Modules that strings name, as those of programs do, and that aren't there."""
-    strings = [
-        node.value
-        for node in ast.walk(tree_of(path))
-        if isinstance(node, ast.Constant) and isinstance(node.value, str)
-    ]
+    values = [node.value for node in ast.walk(tree_of(path)) if isinstance(node, ast.Constant)]
+    strings = [value for value in values if isinstance(value, str)]
     return [
         text
         for text in strings

@@ -11,15 +11,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks.harness.comparison import (
-    FASTER,
-    SAME,
-    SLOWER,
-    Comparison,
-    check_size,
-    compare_results,
-    read_earlier,
-)
+from benchmarks.harness import comparison as module
+from benchmarks.harness.comparison import check_size, compare_results, read_earlier
 from benchmarks.harness.figures import draw_figure
 from benchmarks.harness.report import Report, page
 from benchmarks.harness.results import Column, Experiment, Run, write_json
@@ -112,14 +105,9 @@ def test_page_keeps_hostile_text(experiments: list[Experiment]) -> None:
     run = dataclasses.replace(run, command=HOSTILE, software=HOSTILE, framework=HOSTILE)
     columns = (Column("samples_per_second", HOSTILE, ",.0f"),)
     hostile = Experiment("hostile", HOSTILE, columns, axis=HOSTILE, notes=[HOSTILE], runs=[run])
-    text = page(
-        Report(
-            machine={**MACHINE, "cpu": HOSTILE, "arguments": [HOSTILE]},
-            experiments=[*experiments, hostile],
-            failed={HOSTILE: HOSTILE},
-            skipped={HOSTILE: [HOSTILE]},
-        )
-    )
+    machine = {**MACHINE, "cpu": HOSTILE, "arguments": [HOSTILE]}
+    unfinished = {"failed": {HOSTILE: HOSTILE}, "skipped": {HOSTILE: [HOSTILE]}}
+    text = page(Report(machine=machine, experiments=[*experiments, hostile], **unfinished))
     elements = Elements(text)
     assert {"script", "img"}.isdisjoint(elements.names)
     assert elements.text.count(HOSTILE) >= 15
@@ -148,7 +136,7 @@ def compared(
     now: list[Run],
     machine: dict[str, Any] | None = None,
     **settings: Any,
-) -> Comparison:
+) -> module.Comparison:
     """Through the file, as between two sessions."""
     earlier = Experiment("made_up", "Made up", runs=before, **settings)
     path = write_json({**earlier.content(), "machine": MACHINE}, folder / "earlier.json")
@@ -156,7 +144,7 @@ def compared(
     return compare_results(read_earlier(path), [experiment], machine or MACHINE)
 
 
-def verdicts(comparison: Comparison) -> dict[str, str]:
+def verdicts(comparison: module.Comparison) -> dict[str, str]:
     return {change.row.split()[-2]: change.verdict for change in comparison.changes}
 
 
@@ -166,13 +154,13 @@ def verdict(folder: Path, before: list[float], now: list[float]) -> str:
 
 
 def test_noise(tmp_path: Path) -> None:
-    assert verdict(tmp_path, [100, 110, 120], [60, 70, 100]) == SAME
-    assert verdict(tmp_path, [100, 110, 120], [60, 70, 99]) == SLOWER
-    assert verdict(tmp_path, [60, 70, 99], [100, 110, 120]) == FASTER
+    assert verdict(tmp_path, [100, 110, 120], [60, 70, 100]) == module.SAME
+    assert verdict(tmp_path, [100, 110, 120], [60, 70, 99]) == module.SLOWER
+    assert verdict(tmp_path, [60, 70, 99], [100, 110, 120]) == module.FASTER
     # Five percent are noise, too.
-    assert verdict(tmp_path, [100, 100, 100], [95, 95, 95]) == SAME
-    assert verdict(tmp_path, [100, 100, 100], [94, 94, 94]) == SLOWER
-    assert verdict(tmp_path, [100, 100, 100], [106, 106, 106]) == FASTER
+    assert verdict(tmp_path, [100, 100, 100], [95, 95, 95]) == module.SAME
+    assert verdict(tmp_path, [100, 100, 100], [94, 94, 94]) == module.SLOWER
+    assert verdict(tmp_path, [100, 100, 100], [106, 106, 106]) == module.FASTER
 
 
 def test_other_machine_and_device_are_said(tmp_path: Path) -> None:
@@ -198,9 +186,7 @@ def test_other_machine_and_device_are_said(tmp_path: Path) -> None:
         ('{"machine": {}, "experiment": "x", "runs": [{"loader": "x"}]}', "TypeError"),
     ],
 )
-def test_earlier_file_of_something_else_is_refused(
-    tmp_path: Path, content: str | None, reason: str
-) -> None:
+def test_earlier_file_of_something_else_is_refused(tmp_path, content, reason):
     path = tmp_path / "earlier.json"
     if content is not None:
         path.write_text(content)
@@ -214,7 +200,6 @@ def test_earlier_size_is_the_same(tmp_path: Path) -> None:
     path = write_json(content, tmp_path / "run.json")
     assert json.loads(path.read_text())["experiments"][0]["size"] == "smoke"
     check_size(read_earlier(path), "smoke")
-    with pytest.raises(
-        ValueError, match="is of the size smoke, this run would be of the size full"
-    ):
+    message = "is of the size smoke, this run would be of the size full"
+    with pytest.raises(ValueError, match=message):
         check_size(read_earlier(path), "full")

@@ -35,9 +35,6 @@ def test_table_has_medians_and_ranges() -> None:
     ]
 
 
-# --- the summary ---
-
-
 def ours(run: Run) -> Run:
     return dataclasses.replace(run, ours=True)
 
@@ -53,9 +50,6 @@ def test_summary_has_ours_and_the_best_other():
     assert keras.published == Figure("published, V100, workers 0", 70)
     assert keras.ratio == 2
     assert (gluon.work, gluon.peer, gluon.ratio) == ("Gluon", None, None)
-
-
-# --- bars ---
 
 
 MACHINE = {"cpu": "Xeon", "cpus": 2, "features": ["native kernel", "AVX-512 VBMI"], "gpus": []}
@@ -108,17 +102,12 @@ def test_bar_may_be_missed(reference: Reference, row, here, parity, missed, said
 
 def test_bars_are_of_every_ratio() -> None:
     reference = Reference.read()
-    names = {
-        f"{ratio.peer.framework} {name}"
-        for table in (records_ratios.TABLE, keras_ratios.TABLE, gluon_ratios.TABLE)
-        for name, ratio in table.items()
-    }
+    tables = (records_ratios.TABLE, keras_ratios.TABLE, gluon_ratios.TABLE)
+    ratios = [each for table in tables for each in table.items()]
+    names = {f"{ratio.peer.framework} {name}" for name, ratio in ratios}
     assert names <= set(reference.rows)
     for row in reference.rows.values():
         assert row.get("machine") in (None, *reference.machines)
-
-
-# --- README ---
 
 
 README = (ROOT / "README.md").read_text()
@@ -147,6 +136,5 @@ def test_readmes_rows_are_taken_from_later_results(tmp_path, monkeypatch):
     kept = tmp_path / "kept.json"
     monkeypatch.setattr(picture, "KEPT", kept)
     kept.write_text(json.dumps(picture.taken([later])))
-    assert picture.table(kept)[2].startswith(
-        f"| {work}, samples/s | native kernel | 20 | tf.data 10 | 2.0 |"
-    )
+    row = f"| {work}, samples/s | native kernel | 20 | tf.data 10 | 2.0 |"
+    assert picture.table(kept)[2].startswith(row)

@@ -43,9 +43,7 @@ def test_row_that_fails_says_why(tmp_path: Path) -> None:
 LIMIT_SECONDS = 4
 
 
-@pytest.mark.skipif(
-    not Path("/dev/shm").is_dir(), reason="shared memory is no folder on this system"
-)
+@pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="shared memory is no folder here")
 def test_row_that_hangs_leaves_no_shared_memory() -> None:
     name = f"hanging-row-{os.getpid()}"
     outcome = run_row("tests.benchmarks.rows", {"does": "hang", "name": name}, LIMIT_SECONDS)
@@ -78,14 +76,9 @@ def benchmark(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
     environment = {name: text for name, text in os.environ.items() if "PYTEST" not in name}
     plugins = ["-p", "benchmarks.conftest", "-p", "no:cacheprovider"]
     places = ["--rootdir", str(folder), "--out", str(folder / "out"), str(test)]
-    return subprocess.run(
-        [sys.executable, "-m", "pytest", *plugins, *places, *options],
-        cwd=ROOT,
-        env={**environment, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    command = [sys.executable, "-m", "pytest", *plugins, *places, *options]
+    found = {"cwd": ROOT, "env": {**environment, "PYTHONPATH": str(ROOT)}}
+    return subprocess.run(command, **found, capture_output=True, text=True, timeout=60)
 
 
 def earlier(folder: Path, speed: float, size: str = "") -> str:

@@ -32,6 +32,18 @@ def say(capsys: pytest.CaptureFixture[str]) -> Any:
     return said
 
 
+@pytest.fixture
+def told(say: Any) -> Any:
+    """Runs a command that ends with this status: its output, or its errors if it fails."""
+
+    def words_of(*words: Any, status: int = 0) -> str:
+        ended, output, errors = say(*words)
+        assert ended == status, errors
+        return errors if status else output
+
+    return words_of
+
+
 @pytest.fixture(autouse=True)
 def own_path(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a command adds to the module search path goes with the test."""

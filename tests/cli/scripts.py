@@ -23,14 +23,8 @@ def environment(**variables: str) -> dict[str, str]:
 
 def ended(*words: Any, **variables: str) -> subprocess.CompletedProcess[str]:
     """The command, once it has come to its end."""
-    return subprocess.run(
-        command(*words),
-        capture_output=True,
-        text=True,
-        timeout=_TIMEOUT_SECONDS,
-        env=environment(**variables),
-        check=False,
-    )
+    options = {"timeout": _TIMEOUT_SECONDS, "env": environment(**variables)}
+    return subprocess.run(command(*words), capture_output=True, text=True, **options)
 
 
 def doctored(folder: Path, text: str, *words: str, options: Any = ()) -> Any:

@@ -37,38 +37,30 @@ def url(tmp_path):
     files.store.clear()
 
 
-def test_cache_is_filled_shown_and_cleared(url, tmp_path, capsys):
-    folder = str(tmp_path / "cache")
-    assert main(["cache", "warm", folder, url, "--limit", "1GB"]) == 0
-    assert "600 records of 1 files" in capsys.readouterr().out
-    assert main(["cache", "show", folder]) == 0
-    assert f"{url}: 0.9 of 0.9 MiB (100%)" in capsys.readouterr().out
-    assert main(["cache", "clear", folder]) == 0
-    assert "0.9 MiB removed" in capsys.readouterr().out
-    assert main(["cache", "show", folder]) == 0
-    assert ": 0.0 MiB" in capsys.readouterr().out
-    assert main(["cache", "show", str(tmp_path / "none")]) == 1
-    assert "no such folder" in capsys.readouterr().err
+def test_cache_is_filled_shown_and_cleared(url, tmp_path, told):
+    folder = tmp_path / "cache"
+    assert "600 records of 1 files" in told("cache", "warm", folder, url, "--limit", "1GB")
+    assert f"{url}: 0.9 of 0.9 MiB (100%)" in told("cache", "show", folder)
+    assert "0.9 MiB removed" in told("cache", "clear", folder)
+    assert ": 0.0 MiB" in told("cache", "show", folder)
+    assert "no such folder" in told("cache", "show", tmp_path / "none", status=1)
 
 
-def test_cache_is_filled_with_pictures(pictures, tmp_path, capsys, monkeypatch):
-    folder = str(tmp_path / "cache")
-    assert main(["cache", "warm", folder, pictures, "--limit", "1GB"]) == 0
-    assert "12 pictures, 0.0 MiB" in capsys.readouterr().out
-    assert main(["cache", "show", folder]) == 0
-    assert f"{pictures}ant/: 0.0 MiB of whole objects" in capsys.readouterr().out
+def test_cache_is_filled_with_pictures(pictures, tmp_path, told, monkeypatch):
+    folder = tmp_path / "cache"
+    assert "12 pictures, 0.0 MiB" in told("cache", "warm", folder, pictures, "--limit", "1GB")
+    assert f"{pictures}ant/: 0.0 MiB of whole objects" in told("cache", "show", folder)
     monkeypatch.setattr(fsspec_client.FileSystem, "get_all", None)
     with open_images(pictures, cache=folder) as images:
         assert images[11][1] == 2
 
 
-def test_cache_that_cannot_be_written_to(pictures, tmp_path, capsys, monkeypatch):
+def test_cache_that_cannot_be_written_to(pictures, tmp_path, told, monkeypatch):
     folder = tmp_path / "cache"
     folder.write_text("a file")
     monkeypatch.setattr(fsspec_client.FileSystem, "get_all", None)
-    assert main(["cache", "warm", str(folder), pictures]) == 1
     expected = f"adapters cache: {folder} must be a folder that can be written to, got: "
-    assert capsys.readouterr().err.startswith(expected)
+    assert told("cache", "warm", folder, pictures, status=1).startswith(expected)
 
 
 def test_cache_that_keeps_nothing_is_status_1(url, tmp_path, caplog):
@@ -78,41 +70,37 @@ def test_cache_that_keeps_nothing_is_status_1(url, tmp_path, caplog):
     assert "can't be written to" in caplog.text
 
 
-def test_inspect_of_pictures(pictures, tmp_path, capsys):
-    assert main(["inspect", pictures, "--count", "1", "--sheet", str(tmp_path / "a.png")]) == 0
-    said = capsys.readouterr().out
+def test_inspect_of_pictures(pictures, tmp_path, told):
+    said = told("inspect", pictures, "--count", 1, "--sheet", tmp_path / "a.png")
     assert f"{pictures}: 12 images, 3 classes" in said
     assert f"0: {pictures}ant/000.jpg, " in said
     assert (tmp_path / "a.png").exists()
 
 
-def test_index_is_written_beside_the_object(url, capsys):
-    assert main(["verify", "--write-index", url]) == 0
-    assert "memory://data/train.idx: 600 records\n" in capsys.readouterr().out
+def test_index_is_written_beside_the_object(url, told):
+    assert "memory://data/train.idx: 600 records\n" in told("verify", "--write-index", url)
     with open_records(url) as source:
         assert source[599] == payloads(600)[599]
 
 
-def test_object_is_verified_and_shown(url, capsys):
-    assert main(["verify", url]) == 0
-    assert "600 records are right, 0 things are wrong" in capsys.readouterr().out
-    assert main(["inspect", url]) == 0
-    assert "600 records" in capsys.readouterr().out
+def test_object_is_verified_and_shown(url, told):
+    assert "600 records are right, 0 things are wrong" in told("verify", url)
+    assert "600 records" in told("inspect", url)
 
 
 @pytest.mark.parametrize("ending", ["idx", "tfrecord.idx"])
 @pytest.mark.parametrize("of", ["itself", "another file", "nothing"])
-def test_index_beside_an_object_is_verified(url, tmp_path, capsys, ending, of):
+def test_index_beside_an_object_is_verified(url, tmp_path, say, ending, of):
     written(tmp_path, "tfrecord", payloads(600)[:0:-1] if of == "another file" else payloads(600))
     index = (tmp_path / "train.idx").read_bytes() if of != "nothing" else b"something else"
     fsspec.filesystem("memory").pipe_file(f"/data/train.{ending}", index)
-    assert main(["verify", url]) == (of == "another file")
     told = f"memory://data/train.{ending}: doesn't fit {url}: it lists other records"
-    assert (told in capsys.readouterr().out) == (of == "another file")
+    status, output, _ = say("verify", url)
+    assert (status, told in output) == (of == "another file", of == "another file")
 
 
 @pytest.mark.parametrize("harm", ["", "missing", "changed", "none"])
-def test_manifest_and_its_files_are_verified(url, capsys, harm):
+def test_manifest_and_its_files_are_verified(url, say, harm):
     images = np.zeros((40, 4, 4, 3), np.uint8)
     options = {"format": "tfrecord", "encoding": "raw", "shard_bytes": 2000}
     pack((images, range(40)), "memory://data/packed", **options)
@@ -122,19 +110,17 @@ def test_manifest_and_its_files_are_verified(url, capsys, harm):
     elif harm == "changed":
         files.pipe_file(name, files.cat_file("/data/packed-00002-of-00006.tfrecord"))
     manifest = "memory://data/none.json" if harm == "none" else "memory://data/packed.json"
-    assert main(["verify", manifest]) == (1 if harm else 0)
-    said = capsys.readouterr().out
-    shard = f"memory:/{name}"
     told = {
         "": "40 records are right, 0 things are wrong",
-        "missing": f"{shard}: missing",
-        "changed": f"{shard}: SHA-256 ",
+        "missing": f"memory:/{name}: missing",
+        "changed": f"memory:/{name}: SHA-256 ",
         "none": "memory://data/none.json: No such object",
     }
-    assert told[harm] in said
+    status, output, _ = say("verify", manifest)
+    assert (status, told[harm] in output) == (bool(harm), True)
 
 
-def test_verify_fetches_many_records_at_once(tmp_path, capsys):
+def test_verify_fetches_many_records_at_once(tmp_path):
     pytest.importorskip("obstore", reason="http:// is read by obstore")
     path = written(tmp_path, "tfrecord", payloads(600))
     with RangeServer({path.name: path.read_bytes()}) as server:

@@ -35,9 +35,7 @@ def model():
 
 x, y = np.zeros((64, 3), "float32"), np.zeros(64, "float32")
 """
-PY_DATASET = (
-    MODEL
-    + """
+PY_DATASET = f"""{MODEL}
 class Slow(keras.utils.PyDataset):
     def __len__(self):
         return 8
@@ -51,11 +49,8 @@ if __name__ == "__main__":
     model().fit(Slow(), epochs=2, verbose=0)
     print("the script went on")
 """
-)
 GENERATOR = MODEL + "model().fit(((x, y) for _ in range(100)), verbose=0)"
-OWN_CODE = (
-    MODEL
-    + """
+OWN_CODE = f"""{MODEL}
 from adapters import SafeSequence
 
 def slow(given):
@@ -64,7 +59,7 @@ def slow(given):
     return given
 
 def broken(*given):
-    raise {error}("mine")
+    raise {{error}}("mine")
 
 class Broken(keras.utils.PyDataset):
     __len__ = lambda self: 8
@@ -75,9 +70,8 @@ class Broken(keras.utils.PyDataset):
 def transformed(workers=0, **functions):
     return SafeSequence((x, y), 8, workers=workers, **functions)
 
-model().fit({data}, verbose=0)
+model().fit({{data}}, verbose=0)
 """
-)
 
 
 def fitting(data: str, error: str = "") -> str:
@@ -138,14 +132,9 @@ def test_exception_of_user_code_has_its_place(tmp_path, examine, data, error, pl
 def test_ctrl_c_ends_an_examination(tmp_path):
     script = tmp_path / "train.py"
     script.write_text(fitting("transformed(2, transform=slow)"))
-    process = subprocess.Popen(
-        command("doctor", "--seconds", 30, script),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment(),
-        start_new_session=True,
-    )
+    words = command("doctor", "--seconds", 30, script)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    process = subprocess.Popen(words, **pipes, env=environment(), start_new_session=True)
     try:
         assert process.stdout.readline().startswith("ready")
         os.killpg(process.pid, signal.SIGINT)
@@ -162,9 +151,6 @@ def test_frameworks_are_as_they_were(examine):
     before = keras.Model.fit, mxnet.gluon.data.DataLoader.__iter__
     assert examine("import keras, mxnet\nraise ValueError")[0] == 1
     assert (keras.Model.fit, mxnet.gluon.data.DataLoader.__iter__) == before
-
-
-# --- of a script without a loop ---
 
 
 def test_script_without_a_loop_is_an_error(tmp_path, examine):
@@ -187,9 +173,6 @@ def test_exception_of_the_script_has_its_place(tmp_path, examine, error):
 def test_script_that_is_missing_is_an_error(say):
     expected = "adapters doctor: script must be the path of a file, got 'nowhere.py'"
     assert expected in say("doctor", "nowhere.py")[2]
-
-
-# --- of the machine ---
 
 
 @pytest.fixture
@@ -230,9 +213,6 @@ def test_machine_asks_for_headers_of_a_missing_kernel(machine, monkeypatch, ther
     assert ("apt-get install gcc libjpeg62-turbo-dev" in said) is not there
     assert "pip install this package again" in said
     assert "pip cache remove loader_adapters" in said  # Else its wheel without the kernel comes.
-
-
-# --- options, and the script's own arguments ---
 
 
 @pytest.mark.parametrize(
@@ -280,8 +260,6 @@ def test_machine_tells_of_a_missing_library(machine, monkeypatch):
     assert said["numpy"] == "there"
     assert said["no_such"] == "missing; pip install it"
 
-
-# --- tune: the table, and the line to paste ---
 
 # No process can be given a generator, and starting processes takes seconds.
 FILE = """
@@ -371,23 +349,14 @@ def test_tune_sends_functions_of_the_file_to_processes(tmp_path, tune, monkeypat
     assert any(line.startswith("processes ") for line in lines)
 
 
-# --- what is refused ---
+GOT_INT = "must be a SafeSequence, a gluon_loader, or a function that makes one, got int"
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("number", "must be a SafeSequence, a gluon_loader, or a function that makes one, got int"),
-        ("wrong", "got list"),
-    ],
-)
+@pytest.mark.parametrize(("name", "message"), [("number", GOT_INT), ("wrong", "got list")])
 def test_tune_of_something_else_is_refused(file, tune, name, message):
     status, lines, errors = tune(f"{file}:{name}")
     assert (status, lines) == (1, [])
     assert message in errors
-
-
-# --- what goes wrong in somebody's own code ---
 
 
 @pytest.mark.parametrize(

@@ -138,18 +138,13 @@ def test_features_can_be_pasted(tmp_path, capsys):
     assert [sample["rare"] for sample in samples] == ["yes", "", ""]
 
 
-@pytest.mark.parametrize(
-    ("words", "shown"), [([], 5), (["--count", "2"], 2), (["--count", "99"], 7)]
-)
+@pytest.mark.parametrize(("words", "shown"), [([], 5), (["--count", 2], 2), (["--count", 99], 7)])
 def test_count_of_records(tmp_path, capsys, words, shown):
     for name in "ab":
         written(tmp_path / f"{name}.rec", *[b"x"] * 7)
     assert len(lines(capsys, tmp_path / "*.rec", *words)) == 2 * (1 + shown)
     (tmp_path / "x.rec").write_bytes(b"")
     assert lines(capsys, tmp_path / "x.rec") == [f"{tmp_path}/x.rec: tfrecord, 0 records, 0 bytes"]
-
-
-# --- the contact sheet ---
 
 
 def sheet(capsys: Any, path: Path, count: int) -> Any:
@@ -168,14 +163,11 @@ def test_sheet_has_the_order(tmp_path, capsys):
     assert (drawn[:, 128:132] == 255).all()
 
 
-def test_sheet_is_none_without_images(tmp_path, capsys):
+def test_sheet_is_none_without_images(tmp_path, told):
     path = written(tmp_path / "x.rec", b"text")
-    assert main(["inspect", str(path), "--sheet", str(tmp_path / "x.png")]) == 1
-    assert "expected records that are images, found none" in capsys.readouterr().err
+    said = told("inspect", path, "--sheet", tmp_path / "x.png", status=1)
+    assert "expected records that are images, found none" in said
     assert not (tmp_path / "x.png").exists()
-
-
-# --- folders and tables ---
 
 
 def test_folder_is_described(tmp_path, capsys):
@@ -221,8 +213,6 @@ def test_feature_lists_without_a_context(context, tmp_path, capsys):
     ]
 
 
-# --- objects: FILE.py:NAME ---
-
 FILE = """
 import numpy as np
 from adapters import SafeSequence
@@ -237,66 +227,57 @@ def broken():
 """
 
 
-def test_object_that_is_a_sequence(tmp_path, capsys):
-    (tmp_path / "data.py").write_text(FILE)
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    path = tmp_path / "data.py"
+    path.write_text(FILE)
+    return path
+
+
+def test_object_that_is_a_sequence(tmp_path, data, told):
     sheet = tmp_path / "sheet.png"
-    assert main(["inspect", f"{tmp_path}/data.py:train", "--sheet", str(sheet)]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = told("inspect", f"{data}:train", "--sheet", sheet).splitlines()
     assert lines[0].split() == ["batch", "sample", "[0]", "[1]"]
     assert lines[-2].split()[:2] == ["1", "3"]
     assert lines[-1] == f"{sheet}: their images"
     assert sheet.read_bytes().startswith(b"\x89PNG")
 
 
-def test_object_that_is_a_source(tmp_path, capsys):
-    (tmp_path / "data.py").write_text(FILE)
-    assert main(["inspect", f"{tmp_path}/data.py:table", "--statistics"]) == 0
-    out = capsys.readouterr().out
+def test_object_that_is_a_source(data, told):
+    out = told("inspect", f"{data}:table", "--statistics")
     assert out.startswith("3 samples\n[0].price: number")
     assert "[1]: labels, 2 different ones" in out
 
 
 @pytest.mark.parametrize(
-    ("name", "words", "rows"),
-    [
-        ("train", [], 8),
-        ("train", ["--batches", "1"], 4),
-        ("table", [], 3),
-        ("table", ["--count", "2"], 2),
-    ],
+    ("words", "rows"),
+    [("train", 8), ("train --batches 1", 4), ("table", 3), ("table --count 2", 2)],
 )
-def test_object_has_as_many_rows_as_asked(tmp_path, capsys, name, words, rows):
-    (tmp_path / "data.py").write_text(FILE)
-    assert main(["inspect", f"{tmp_path}/data.py:{name}", *words]) == 0
-    assert len(capsys.readouterr().out.splitlines()) == 1 + rows
+def test_object_has_as_many_rows_as_asked(data, told, words, rows):
+    name, *options = words.split()
+    assert len(told("inspect", f"{data}:{name}", *options).splitlines()) == 1 + rows
 
 
-def test_object_is_the_only_target(tmp_path, capsys):
-    with pytest.raises(SystemExit):
-        main(["inspect", "data.py:train", str(tmp_path)])
-    assert "data.py:train must be the only target, got 2" in capsys.readouterr().err
+def test_object_is_the_only_target(tmp_path, told):
+    said = told("inspect", "data.py:train", tmp_path, status=2)
+    assert "data.py:train must be the only target, got 2" in said
 
 
-def test_path_may_have_a_colon(tmp_path, capsys):
+def test_path_may_have_a_colon(tmp_path, told):
     folder(tmp_path / "photos", 2)
     pack(tmp_path / "photos", tmp_path / "of:day.rec", format="recordio")
-    assert main(["inspect", str(tmp_path / "of:*.rec")]) == 0
-    assert "of:day.rec: recordio, 2 records" in capsys.readouterr().out
+    assert "of:day.rec: recordio, 2 records" in told("inspect", tmp_path / "of:*.rec")
 
 
-def test_object_that_cannot_be_shown(tmp_path, capsys):
-    (tmp_path / "data.py").write_text(FILE)
-    for name, told in {
-        "nothing": "must define nothing when it is imported, and doesn't",
-        "broken": "KeyError: 'mine'",
-    }.items():
-        assert main(["inspect", f"{tmp_path}/data.py:{name}"]) == 1
-        assert told in capsys.readouterr().err
-    assert main(["inspect", f"{tmp_path}/data.py:empty"]) == 1
-    assert "Traceback" not in (said := capsys.readouterr().err)
+def test_object_that_cannot_be_shown(data, told):
+    expected = "must define nothing when it is imported, and doesn't"
+    assert expected in told("inspect", f"{data}:nothing", status=1)
+    assert "KeyError: 'mine'" in told("inspect", f"{data}:broken", status=1)
+    said = told("inspect", f"{data}:empty", status=1)
+    assert "Traceback" not in said
     assert "at least one sample" in said
-    assert main(["inspect", f"{tmp_path}/data.py:table", "--sheet", "x.png"]) == 1
-    assert "hold no images" in capsys.readouterr().err
+    said = told("inspect", f"{data}:table", "--sheet", "x.png", status=1)
+    assert "hold no images" in said
 
 
 @pytest.mark.parametrize("command", [["inspect"], ["doctor", "--tune"]])

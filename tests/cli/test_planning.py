@@ -87,9 +87,6 @@ def test_published_examples(say):
     assert ["40 to 80 MB/s", "not at hand", unknown] in cells
 
 
-# --- the measurement ---
-
-
 def test_rate_of_images(images, tmp_path):
     for path in (images, folder(tmp_path / "photos", 3)):
         assert 0 < planning.measured_rate(str(path), seconds=0.01) < 1e6
@@ -106,9 +103,6 @@ def test_rate_of_no_records(tmp_path):
     (tmp_path / "x.rec").write_bytes(b"")
     with pytest.raises(ValueError, match="--measure must name files with records"):
         planning.measured_rate(str(tmp_path / "x.rec"))
-
-
-# --- what is refused ---
 
 
 @pytest.mark.parametrize(

@@ -49,17 +49,17 @@ class Numbers:
 class Waiting(Numbers):
     """A data set on slow storage."""
 
+    seconds = SLOW
+
     def __getitem__(self, number: int) -> Any:
-        time.sleep(SLOW)
+        time.sleep(self.seconds)
         return super().__getitem__(number)
 
 
-class Remote(Numbers):
+class Remote(Waiting):
     """A data set that waits for so long that a busy machine adds little to it."""
 
-    def __getitem__(self, number: int) -> Any:
-        time.sleep(5 * SLOW)
-        return super().__getitem__(number)
+    seconds = 5 * SLOW
 
 
 class Computing(Numbers):
@@ -130,9 +130,7 @@ def slow_step(batch: Any) -> None:
     sleeping(0.02)
 
 
-def found(
-    source: Any, step: Any = quick_step, seconds: float = SECONDS, **options: Any
-) -> Diagnosis:
+def found(source: Any, step: Any = quick_step, seconds: Any = SECONDS, **options: Any) -> Diagnosis:
     """Of a ``SafeSequence``, inline unless it is told otherwise."""
     options = {"workers": 0, **options}
     with SafeSequence(source, options.pop("batch_size", BATCH_SIZE), **options) as sequence:

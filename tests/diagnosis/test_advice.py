@@ -13,19 +13,12 @@ from adapters import SafeSequence, diagnose
 from adapters.diagnosis import Diagnosis
 from adapters.diagnosis.advice import with_workers
 from adapters.diagnosis.verdict import Hints, Workers
-from tests.diagnosis.made_up import BUSY, made_up
+from tests.diagnosis.made_up import BUSY, THREADS, made_up
 from tests.diagnosis.planted import BATCH_SIZE, Numbers
-from tests.diagnosis.test_verdict import (
-    COLLATION,
-    COPY,
-    FOREIGN,
-    INLINE,
-    STEP,
-    STORAGE,
-    TRANSFORMS,
-)
+from tests.diagnosis.test_verdict import COLLATION, COPY, FOREIGN, INLINE, STEP, STORAGE, TRANSFORMS
 
 WAITING = made_up(memory=0.038, workers=INLINE, alone=0.04, alone_computes=0.02, same=0.002)
+MANY = Workers("threads", 64, 4)
 SERIAL = made_up(storage=0.4, alone=0.4, loader=0.4, whole=0.4, serial=True, workers=INLINE)
 REPLACED = "SafeSequence in the place of the PyDataset"
 # Within that of what happens; a round has two batches or more.
@@ -34,9 +27,6 @@ WITHIN, SECONDS = 0.2, 0.3
 
 def changed(diagnosis: Diagnosis, **changes: object) -> Diagnosis:
     return dataclasses.replace(diagnosis, **changes)
-
-
-# --- the first advice ---
 
 
 @pytest.mark.parametrize(
@@ -63,10 +53,7 @@ def changed(diagnosis: Diagnosis, **changes: object) -> Diagnosis:
             'workers="auto", or 20: the transform waits for 98% of its time, which takes no CPU '
             "(20 times as fast)",
         ),
-        (
-            changed(WAITING, workers=Workers("threads", 2, 4), alone=0.08),
-            "workers=40: the transform waits",
-        ),
+        (changed(WAITING, workers=THREADS, alone=0.08), "workers=40: the transform waits"),
         (
             made_up(memory=0.038, alone=0.04, alone_computes=0.02, workers=INLINE, serial=True),
             "workers=4, and another source (",
@@ -113,11 +100,7 @@ def test_advice_begins_with_what_brings_most(diagnosis, advice):
         (made_up(storage=0.038, serial=True), [], ["workers="]),
         (changed(SERIAL, replaced="ours"), [], ["alone, it made"]),
         (WAITING, [], ["CPUs would keep up"]),
-        (
-            changed(WAITING, workers=Workers("threads", 64, 4), alone=0.08),
-            [],
-            ["the transform waits"],
-        ),
+        (changed(WAITING, workers=MANY, alone=0.08), [], ["the transform waits"]),
         (changed(TRANSFORMS, alone_computes=0.02), [], ["another transform"]),
         (changed(TRANSFORMS, has_transform=False), [], ["another transform"]),
         (
@@ -148,9 +131,6 @@ def test_advice_for_a_busy_device_is_no_other_loader():
     assert changed(STEP, replaced=REPLACED).advice == STEP.advice
 
 
-# --- predictions ---
-
-
 @pytest.mark.parametrize(
     ("diagnosis", "changes"),
     [
@@ -166,8 +146,6 @@ def test_advice_for_a_busy_device_is_no_other_loader():
 def test_prediction_is_of_what_may_help(diagnosis, changes):
     assert {each.change for each in diagnosis.predictions} == changes
 
-
-# --- advice that is followed ---
 
 BATCH_SECONDS, STEP_SECONDS = 0.04, 0.01
 
@@ -185,18 +163,13 @@ def step(batch: Any) -> None:
     time.sleep(STEP_SECONDS)
 
 
-def before(source: Any, step: Any = step, **options: Any) -> Diagnosis:
-    """What the doctor finds."""
-    with SafeSequence(source, BATCH_SIZE, **options) as sequence:
-        found = diagnose(sequence, step, seconds=SECONDS)
-    if found.noise:
-        pytest.skip("the doctor predicts nothing while others have the CPUs")
-    return found
+def waiting_with(workers: Any) -> SafeSequence:
+    return SafeSequence(Numbers(), BATCH_SIZE, batch_transform=waiting, workers=workers)
 
 
-def trained_seconds(source: Any, step: Any = step, **options: Any) -> float:
+def trained_seconds(workers: Any) -> float:
     """Of a batch, in the training loop of somebody who has followed the advice."""
-    with SafeSequence(source, BATCH_SIZE, **options) as sequence:
+    with waiting_with(workers) as sequence:
         batches = (batch for _ in itertools.count() for batch in sequence)
         for batch in itertools.islice(batches, 2 * len(sequence)):
             step(batch)
@@ -206,18 +179,15 @@ def trained_seconds(source: Any, step: Any = step, **options: Any) -> float:
         return (time.perf_counter() - began) / (2 * len(sequence))
 
 
-def happens(seconds: float) -> Any:
-    return pytest.approx(seconds, rel=WITHIN)
-
-
 @pytest.mark.serial
 def test_followed_advice_of_workers_for_a_transform():
-    found = before(Numbers(), batch_transform=waiting, workers=0)
+    with waiting_with(0) as sequence:
+        found = diagnose(sequence, step, seconds=SECONDS)
+    if found.noise:
+        pytest.skip("the doctor predicts nothing while others have the CPUs")
     predicted = with_workers(found, 2)
     assert (found.bottleneck, predicted.gain > 1.5) == ("transforms", True)
-    taken = trained_seconds(Numbers(), batch_transform=waiting, workers=2)
-    assert taken == happens(predicted.seconds)
+    assert trained_seconds(2) == pytest.approx(predicted.seconds, rel=WITHIN)
     chosen = found.predictions[0]
     assert (chosen.change, chosen.gain > 3) == ("workers", True)
-    taken = trained_seconds(Numbers(), batch_transform=waiting, workers="auto")
-    assert taken == happens(chosen.seconds)
+    assert trained_seconds("auto") == pytest.approx(chosen.seconds, rel=WITHIN)

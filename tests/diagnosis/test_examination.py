@@ -12,40 +12,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adapters import (
-    ImageDecoder,
-    SafeSequence,
-    concatenate,
-    diagnose,
-    materialize,
-    open_images,
-    open_records,
-    pack,
-)
+import adapters
+from adapters import ImageDecoder, SafeSequence, diagnose, open_records, pack
 from adapters.diagnosis import examination
 from adapters.diagnosis.ablation import store_of
 from adapters.diagnosis.contention import Account, Contention
 from adapters.remote import clients
 from adapters.sources import as_source
 from tests.diagnosis import planted
-from tests.diagnosis.planted import (
-    BATCH_SIZE,
-    SECONDS,
-    SHORT_SECONDS,
-    SIZE,
-    Batches,
-    Breaking,
-    Computing,
-    Large,
-    Numbers,
-    Remote,
-    Waiting,
-    burning,
-    found,
-    quick_step,
-    slow_copy,
-    slow_step,
-)
+from tests.diagnosis.planted import SECONDS, SHORT_SECONDS, Numbers, Waiting, found, quick_step
 from tests.packing.materials import jpeg
 from tests.plans import notes_of
 from tests.remote.rangeserver import RangeServer
@@ -62,9 +37,6 @@ def photographs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-# --- planted bottlenecks ---
-
-
 def planting(name: str, source: Any, bottleneck: str, **options: Any) -> Any:
     return pytest.param(source, options, bottleneck, id=name)
 
@@ -73,10 +45,10 @@ def planting(name: str, source: Any, bottleneck: str, **options: Any) -> Any:
     ("source", "options", "bottleneck"),
     [
         planting("slow storage by threads", Waiting(), "storage", **THREADS),
-        planting("a slow transform", Numbers(), "transforms", transform=burning),
-        planting("a data set that computes", Computing(), "transforms"),
-        planting("rows", np.zeros((SIZE, 3)), "transforms", transform=burning),
-        planting("large samples", Large(), "collation"),
+        planting("a slow transform", Numbers(), "transforms", transform=planted.burning),
+        planting("a data set that computes", planted.Computing(), "transforms"),
+        planting("rows", np.zeros((planted.SIZE, 3)), "transforms", transform=planted.burning),
+        planting("large samples", planted.Large(), "collation"),
         planting("large rows", np.zeros((16, 600, 600, 3), np.uint8), "collation", shuffle=True),
     ],
 )
@@ -93,7 +65,7 @@ def test_decoding_of_records_is_found(photographs):
 
 def test_transform_of_decoded_records_is_no_collation(photographs):
     records = open_records(photographs, decode=ImageDecoder(64))
-    diagnosis = found(records, seconds=SHORT_SECONDS, transform=burning)
+    diagnosis = found(records, seconds=SHORT_SECONDS, transform=planted.burning)
     assert diagnosis.collation < diagnosis.memory / 5
 
 
@@ -106,8 +78,8 @@ def test_busy_accelerator_is_found():
 
 def test_slow_copy_is_found():
     planted.SLEPT.clear()
-    with SafeSequence(Numbers(), BATCH_SIZE, workers=0) as sequence:
-        diagnosis = diagnose(sequence, quick_step, to_device=slow_copy, seconds=SECONDS)
+    with SafeSequence(Numbers(), planted.BATCH_SIZE, workers=0) as sequence:
+        diagnosis = diagnose(sequence, quick_step, to_device=planted.slow_copy, seconds=SECONDS)
         seen: set[Any] = set()
         diagnose(sequence, seen.add, to_device=lambda batch: "on the device", seconds=0.03)
     assert seen == {"on the device"}
@@ -125,7 +97,7 @@ def test_loader_without_a_step():
 
 def test_workers_that_auto_took_are_named():
     """Dozens of threads wait at once."""
-    diagnosis = found(Remote(), seconds=SHORT_SECONDS, workers="auto")
+    diagnosis = found(planted.Remote(), seconds=SHORT_SECONDS, workers="auto")
     assert (diagnosis.bottleneck, diagnosis.workers.kind) == ("storage", "threads")
     assert diagnosis.workers.count > 1
 
@@ -133,7 +105,7 @@ def test_workers_that_auto_took_are_named():
 def test_other_programs_are_noticed(monkeypatch):
     seconds = itertools.count(step=10)
     monkeypatch.setattr(Account, "now", lambda: Account(next(seconds), 0, 0))
-    diagnosis = found(Numbers(), seconds=SHORT_SECONDS, transform=burning)
+    diagnosis = found(Numbers(), seconds=SHORT_SECONDS, transform=planted.burning)
     assert diagnosis.contention == Contention(others=1.0, idle=0.0)
     assert "noise: other programs took 100% of the CPU time meanwhile" in str(diagnosis)
 
@@ -150,36 +122,33 @@ def test_kernel_that_is_missing_is_told_for_images(photographs, monkeypatch):
 
 
 def test_py_dataset_on_slow_storage():
-    diagnosis = diagnose(Batches(Waiting()), quick_step, seconds=SECONDS)
+    diagnosis = diagnose(planted.Batches(Waiting()), quick_step, seconds=SECONDS)
     assert (diagnosis.bottleneck, diagnosis.one_at_a_time) == ("storage", True)
     assert diagnosis.replaced == "SafeSequence in the place of the PyDataset"
 
 
 def test_py_dataset_keeps_its_workers():
-    diagnosis = diagnose(Batches(Waiting(), **THREADS), quick_step, seconds=SHORT_SECONDS)
+    diagnosis = diagnose(planted.Batches(Waiting(), **THREADS), quick_step, seconds=SHORT_SECONDS)
     assert (diagnosis.workers.kind, diagnosis.workers.count) == ("threads", 2)
 
 
 class SlowList(list):
     def __iter__(self) -> Any:
         for item in list.__iter__(self):
-            slow_step(item)
+            planted.slow_step(item)
             yield item
 
 
 def test_foreign_loader_is_told_from_the_step():
     batches = [np.zeros((4, 2))] * 5
     assert diagnose(SlowList(batches), quick_step, seconds=SECONDS).bottleneck == "loader"
-    diagnosis = diagnose(batches, slow_step, seconds=SECONDS)
+    diagnosis = diagnose(batches, planted.slow_step, seconds=SECONDS)
     assert (diagnosis.bottleneck, diagnosis.samples) == ("step", 4)
-
-
-# --- shapes of loaders ---
 
 
 class OneBatch(Waiting):
     def __len__(self) -> int:
-        return BATCH_SIZE
+        return planted.BATCH_SIZE
 
 
 @pytest.mark.parametrize(
@@ -197,9 +166,11 @@ def test_sequence_of_any_shape(source, options):
 
 def test_unreadable_samples_are_left_to_on_error():
     options = {"seconds": SHORT_SECONDS, "on_error": "skip"}
-    assert found(Breaking(), transform=burning, **options).bottleneck == "transforms"
+    assert (
+        found(planted.Breaking(), transform=planted.burning, **options).bottleneck == "transforms"
+    )
     options["on_error"] = lambda error, number: Numbers()[number]
-    assert found(Breaking(), **options).collation is not None
+    assert found(planted.Breaking(), **options).collation is not None
 
 
 COUNT = 64
@@ -215,7 +186,7 @@ def server() -> Any:
 
 
 def pictures(server: Any, **options: Any) -> Any:
-    return open_images([server.url(f"a/{number}.jpg") for number in range(COUNT)], **options)
+    return adapters.open_images([server.url(f"a/{n}.jpg") for n in range(COUNT)], **options)
 
 
 def test_store_of_a_source(server, tmp_path):
@@ -224,12 +195,12 @@ def test_store_of_a_source(server, tmp_path):
     here, there = open_records(path), open_records(server.url(path.name))
     assert store_of(here) == store_of(open_records(path, cache=tmp_path / "cache")) == ""
     assert store_of(there) == store_of(there.select([1])) == "uncached"
-    assert store_of(concatenate([here, there])) == "uncached"
+    assert store_of(adapters.concatenate([here, there])) == "uncached"
     assert store_of(open_records(server.url(path.name), cache=tmp_path / "cache")) == "cached"
     assert store_of(pictures(server)) == store_of(pictures(server).select([1])) == "uncached"
     assert store_of(pictures(server, cache=tmp_path / "cache")) == "cached"
     assert store_of(as_source([1, 2])) == ""
-    decoded = materialize(pictures(server, decode=ImageDecoder(16)), tmp_path / "decoded")
+    decoded = adapters.materialize(pictures(server, decode=ImageDecoder(16)), tmp_path / "decoded")
     assert store_of(decoded) == ""
 
 
@@ -279,13 +250,9 @@ def test_random_state_is_put_back():
     def draws(sample: Any) -> Any:
         return np.float32([random.random() + np.random.rand()])
 
-    random.seed(1)
-    np.random.seed(1)
+    before = random.getstate(), np.random.get_state(legacy=False)
     found(Numbers(), lambda batch: np.random.rand(), SHORT_SECONDS, transform=draws)
-    drawn = random.random(), np.random.rand()
-    random.seed(1)
-    np.random.seed(1)
-    assert drawn == (random.random(), np.random.rand())
+    np.testing.assert_equal((random.getstate(), np.random.get_state(legacy=False)), before)
 
 
 # --- what goes wrong ---
@@ -304,7 +271,7 @@ EXECUTORS = [
 @pytest.mark.parametrize("workers", EXECUTORS)
 def test_exception_arrives_as_its_own_type(workers):
     with pytest.raises(KeyError, match="sample 3") as caught:
-        found(Breaking(), **workers)
+        found(planted.Breaking(), **workers)
     assert "in sample 3" in notes_of(caught.value)
 
 

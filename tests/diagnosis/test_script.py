@@ -57,9 +57,6 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return ran
 
 
-# --- a script as a program ---
-
-
 def test_script_is_run_as_a_program_with_its_arguments(run, tmp_path):
     (tmp_path / "lying_beside.py").write_text("")
     out = tmp_path / "out"
@@ -103,8 +100,6 @@ def test_script_is_whatever_python_runs(tmp_path, capsys, kind):
     assert capsys.readouterr().out == "ran\n"
 
 
-# --- its loop ---
-
 LOOP = """
 import time, playthings
 from tests.diagnosis.toys import ITEMS
@@ -122,9 +117,7 @@ while True:
 def looped(playthings: Any, run: Any, tmp_path: Path) -> Any:
     """What is found in a loop, and the numbers of the batches that its body has seen."""
 
-    def found(
-        step: str = "time.sleep(0.06)", data: str = "ITEMS", before: str = "", **options: Any
-    ) -> Any:
+    def found(step="time.sleep(0.06)", data="ITEMS", before="", **options: Any) -> Any:
         seen = tmp_path / "seen"
         step = f"note(batch[0][0]); {step}"
         text = LOOP.format(seen=str(seen), step=step, data=data, before=before)

@@ -48,9 +48,6 @@ def steps(fake: Time, seconds: float) -> Any:
     return step
 
 
-# --- what is counted ---
-
-
 @pytest.mark.parametrize(
     ("seconds", "step", "limit", "found"),
     [
@@ -75,9 +72,6 @@ def test_skipped_batches_are_those_before_the_loader_settles(fake):
     assert timed(batches(fake, 1.0), None, 3.0, 1, lambda: False).batches == 3  # It never does.
 
 
-# --- devices that compute on their own ---
-
-
 class Pending:
     """An array that isn't there yet."""
 
@@ -93,9 +87,8 @@ class Pending:
 
 def test_devices_finish_every_array():
     waited: list[Any] = []
-    wait_for_devices(
-        {"loss": Pending(waited, "loss"), "more": [Pending(waited, "more"), 1.5, None]}
-    )
+    more = [Pending(waited, "more"), 1.5, None]
+    wait_for_devices({"loss": Pending(waited, "loss"), "more": more})
     assert waited == ["loss", "more"]
     wait_for_devices((np.zeros(3), "text", None))
 
@@ -111,9 +104,6 @@ def test_devices_are_one_step_behind_at_the_most(fake):
     found = timed(batches(fake, 1.0), step, 5.0, 1)
     assert max(behind) == 1
     assert waited == list(range(1 + found.batches))
-
-
-# --- who had the CPUs ---
 
 
 STAT = """cpu  9 9 9 9 9 9 9 9 0 0

@@ -17,13 +17,9 @@ TRANSFORMS = made_up(memory=0.038)
 COLLATION = made_up(memory=0.036, collation=0.035)
 STEP = made_up(whole=0.0105, loader=0.005, same=0.010, alone=0.010)
 COPY = made_up(whole=0.0105, loader=0.005, same=0.010, copy=0.008, alone=0.010)
-FOREIGN = made_up(
-    storage=None, memory=None, collation=None, alone=None, workers=Workers("unknown", 0, 4)
-)
+UNKNOWN = Workers("unknown", 0, 4)
+FOREIGN = made_up(storage=None, memory=None, collation=None, alone=None, workers=UNKNOWN)
 INLINE = Workers("inline", 0, 4)
-
-
-# --- the bottleneck ---
 
 
 @pytest.mark.parametrize(
@@ -59,9 +55,6 @@ def test_bottleneck_without_a_step_is_the_slowest_part():
     assert (alone.bottleneck, alone.busy_share, alone.gain) == ("transforms", None, None)
 
 
-# --- the requirement, and the gain ---
-
-
 @pytest.mark.parametrize(
     ("late", "share", "said"),
     [(0, 1.0, "enough"), (1, 0.99, "99.0% of the batches, enough"), (2, 0.98, "too few")],
@@ -95,9 +88,6 @@ def test_step_time_that_was_asked_for_counts(t, bottleneck, word):
 )
 def test_gain(diagnosis, gain):
     assert diagnosis.gain == pytest.approx(gain)
-
-
-# --- for people ---
 
 
 def rounds_of(diagnosis: Diagnosis, **changes: list[Any]) -> tuple[Figures, ...]:
@@ -186,9 +176,6 @@ def test_contradiction_is_said_and_nothing_advised(changes, said):
 )
 def test_contradiction_is_none_where_it_may_well_be(changes):
     assert made_up(**{"collation": 0.0, **changes}).contradictions == ()
-
-
-# --- noise ---
 
 
 @pytest.mark.parametrize(

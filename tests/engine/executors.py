@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
 import psutil
 
-from adapters.engine import Engine, Settings, pool
+from adapters.engine import Engine, Settings, Stream, pool
 from adapters.engine.executors import CLUSTER
 from adapters.engine.process import NAME
 from tests.leftovers import command_line
 from tests.plans import plan_of
 
+# For tests in this folder, whose conftest gives them a cluster.
 ONE_OF_EACH_KIND = ["inline", "threads-2", "processes-2", "cluster"]
-"""For tests in this folder, whose conftest gives them a cluster."""
 _WAIT_SECONDS = 20.0
-clients: list[Any] = []
-"""Of Dask clusters, see conftest."""
+clients: list[Any] = []  # Of Dask clusters, see conftest.
 
 
 def settings_of(executor: str, queue: int = 4) -> Settings:
@@ -44,9 +43,17 @@ def opened(
         engine.close()
 
 
-def read(
-    engine: Engine, count: int, epoch: int = 0, step: int = 0, shuffled: bool = False
-) -> list[Any]:
+@contextmanager
+def streamed(data: Any, executor: str, *arguments: Any, **options: Any) -> Iterator[Stream]:
+    """A stream of an engine, both closed in the end."""
+    with (
+        opened(data, executor, *arguments, **options) as engine,
+        closing(engine.stream(0, 0, False)) as stream,
+    ):
+        yield stream
+
+
+def read(engine: Engine, count: int, epoch: int = 0, step: int = 0, shuffled: bool = False) -> Any:
     """The next batches of a new stream."""
     stream = engine.stream(epoch, step, shuffled)
     try:
@@ -78,11 +85,7 @@ def _idle_workers_have_ended() -> bool:
 
 
 def wait_until(condition: Callable[[], Any], seconds: float = _WAIT_SECONDS) -> None:
-    """Come back as soon as ``condition()`` holds.
-
-    Raises:
-        TimeoutError: It never did.
-    """
+    """Come back as soon as ``condition()`` holds, or raise ``TimeoutError``."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import psutil
 
@@ -28,11 +28,7 @@ _ROOT = Path(__file__).parent.parent.parent
 
 
 class Script:
-    """A running script, with all its processes in a session of their own.
-
-    Args:
-        process: The script's main process.
-    """
+    """A running script's main process, with all others in a session of their own."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
@@ -85,17 +81,19 @@ class Script:
         return lines
 
 
+def ended(*arguments: Any, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Python with these arguments and with this package, once it has come to its end."""
+    command = [sys.executable, *map(str, arguments)]
+    options["env"] = {**os.environ, "PYTHONPATH": str(_ROOT)}
+    return subprocess.run(command, capture_output=True, text=True, timeout=100, **options)
+
+
 @contextmanager
 def script(text: str) -> Iterator[Script]:
     """Start a script; in the end, kill all that is left of it."""
-    process = subprocess.Popen(
-        [sys.executable, "-u", "-W", "error", "-c", _PROLOGUE + textwrap.dedent(text)],
-        cwd=_ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+    command = [sys.executable, "-u", "-W", "error", "-c", _PROLOGUE + textwrap.dedent(text)]
+    pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    process = subprocess.Popen(command, cwd=_ROOT, **pipes, start_new_session=True)
     running = Script(process)
     try:
         yield running

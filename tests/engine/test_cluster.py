@@ -16,7 +16,7 @@ import pytest
 from adapters.engine import CLUSTER, Engine, Settings
 from adapters.errors import ClosedError, WorkerError
 from tests.clusters import cluster
-from tests.engine.executors import opened, read, wait_until, within
+from tests.engine.executors import opened, read, streamed, wait_until, within
 from tests.engine.workloads import Dying, Gate, Numbers, Tally, count
 from tests.forking import forks
 from tests.plans import notes_of, plan_of
@@ -42,14 +42,12 @@ def test_who_they_are_is_said(dask_client, caplog):
 
 def test_no_more_is_under_way_than_the_queue_is_long(dask_client, tmp_path):
     tally = Tally(tmp_path / "calls")
-    with opened(Numbers(400), "cluster", queue=3, transform=tally) as engine:
-        stream = engine.stream(0, 0, False)
+    with streamed(Numbers(400), "cluster", queue=3, transform=tally) as stream:
         stream.next()
         wait_until(lambda: tally.calls >= 16)
         for _ in range(20):
             stream.next()
             assert tally.calls <= 4 * (21 + 3)
-        stream.close()
 
 
 # In the cluster, it is opened by two workers in one process, and on its way.

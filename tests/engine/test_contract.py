@@ -12,7 +12,7 @@ import pytest
 from adapters.alignment import ALIGNMENT_BYTES
 from adapters.structure import flatten
 from tests.batches import exact
-from tests.engine.executors import ONE_OF_EACH_KIND, opened, read
+from tests.engine.executors import ONE_OF_EACH_KIND, opened, read, streamed
 from tests.engine.workloads import Numbers, Uneven, jitter, rich
 from tests.plans import epoch_of, plan_of
 
@@ -129,14 +129,12 @@ def test_many_batches_of_objects_are_not_mixed_up(length):
 def test_batch_belongs_to_the_consumer(executor, transform):
     """Who writes into one changes neither the source nor any other batch."""
     data = np.ones((16, 3))
-    with opened(data, executor, transform=transform) as engine:
-        stream = engine.stream(0, 0, False)
+    with streamed(data, executor, transform=transform) as stream:
         sums = []
         for _ in range(12):
             batch = stream.next()
             sums.append(batch.sum())
             batch[...] = 5
-        stream.close()
     assert (sums, data.sum()) == ([12] * 12, 48)
 
 

@@ -13,21 +13,11 @@ import psutil
 import pytest
 
 from adapters import WorkerError
-from tests.engine.executors import (
-    end_idle_workers,
-    opened,
-    read,
-    wait_until,
-    within,
-    workers,
-)
+from tests.engine.executors import end_idle_workers, opened, read, wait_until, within, workers
 from tests.engine.workloads import Dying, Gate, Numbers
 
 # Recovery is promised within seconds.
 SECONDS = 10
-
-
-# --- run ---
 
 
 def test_deadly_batch_is_given_up_and_spares_the_others(tmp_path):
@@ -75,9 +65,6 @@ def test_death_after_writing_leaves_no_trace(tmp_path):
     assert dying.deaths.calls == 1
 
 
-# --- from outside ---
-
-
 def missing(pid: int) -> int:
     raise OSError("Function not implemented")
 
@@ -114,9 +101,6 @@ def test_workers_killed_while_they_start_are_replaced():
                 worker.kill()
         thread.join(SECONDS)
         assert np.concatenate(consumer).tolist() == list(range(26))
-
-
-# --- close ---
 
 
 def test_closing_ends_busy_and_stopped_workers(tmp_path):

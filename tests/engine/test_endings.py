@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -13,7 +11,7 @@ from contextlib import closing
 import pytest
 
 from adapters.engine import Engine, Settings, usable_cpus
-from tests.engine.scripts import script
+from tests.engine.scripts import ended, script
 from tests.engine.workloads import Numbers
 from tests.plans import plan_of
 
@@ -37,9 +35,6 @@ def read(executor: str, seconds: float = 0.005) -> str:
     return READ.format(executor=executor, seconds=seconds)
 
 
-# --- the trainer is killed ---
-
-
 def test_hanging_workers_go_when_the_trainer_was_killed():
     with script(read("processes-2") + "\nengine.plan.transform.seconds = 1000" + AND_ON) as running:
         running.wait_for("reads")
@@ -59,9 +54,6 @@ os.kill(os.getpid(), signal.SIGKILL)
     with script(text) as running:
         assert running.wait(30) == -signal.SIGKILL
         assert running.survivors(SECONDS) == []
-
-
-# --- Ctrl-C ---
 
 
 @pytest.mark.parametrize(("executor", "seconds"), [("threads-2", 0.3), ("processes-2", 0.005)])
@@ -110,9 +102,6 @@ engine.close()
         assert (code, output) == (0, "caught\n[4, 5, 6, 7]\n")
         assert "Traceback" not in errors
         assert running.survivors(SECONDS) == []
-
-
-# --- the interpreter's end ---
 
 
 @pytest.mark.parametrize(
@@ -186,16 +175,9 @@ def test_spawned_script_may_have_workers_unless_it_is_a_daemon(tmp_path):
     """What it defines is called ``__mp_main__`` there, which no worker can import."""
     file = tmp_path / "train.py"
     file.write_text(SPAWNS)
-    ended = subprocess.run(
-        [sys.executable, str(file)],
-        env={**os.environ, "PYTHONPATH": os.getcwd()},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
+    process = ended(file, check=True)
     refused = "RuntimeError a daemonic process may not start worker processes"
-    assert (ended.stdout.splitlines(), ended.stderr) == (["[0, 4]", refused, "[0, 4]"], "")
+    assert (process.stdout.splitlines(), process.stderr) == (["[0, 4]", refused, "[0, 4]"], "")
 
 
 # --- closing, and threads that hang ---

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.engine.executors import end_idle_workers, opened, read, wait_until
+from tests.engine.executors import end_idle_workers, opened, read, streamed, wait_until
 from tests.engine.workloads import Numbers
 from tests.leftovers import Leftovers
 from tests.plans import notes_of
@@ -41,9 +41,6 @@ class Spoilt:
         return item
 
 
-# --- run ---
-
-
 @pytest.mark.parametrize(
     ("executor", "name"),
     [
@@ -63,12 +60,10 @@ class Spoilt:
 def test_exception_comes_as_itself_after_all_batches_before(executor, name):
     # Python makes a ``RuntimeError`` of a ``StopIteration`` that leaves a generator.
     arrived = RuntimeError if name == "StopIteration" else type(fault(name))
-    with opened(Numbers(), executor, transform=Spoilt(name, 9)) as engine:
-        stream = engine.stream(0, 0, False)
+    with streamed(Numbers(), executor, transform=Spoilt(name, 9)) as stream:
         assert [stream.next().tolist() for _ in range(2)] == [[0, 1, 2, 3], [4, 5, 6, 7]]
         with pytest.raises(arrived, match=r"spoilt|StopIteration") as info:
             stream.next()
-        stream.close()
     assert type(info.value) is arrived
     first, *others = info.value.__notes__
     assert first == "in sample 9, batch 2 of epoch 0"
@@ -76,15 +71,13 @@ def test_exception_comes_as_itself_after_all_batches_before(executor, name):
     assert ["Traceback in worker process" in note for note in others] == [True] * elsewhere
 
 
-# --- close ---
-
-
 def test_closing_frees_the_memory_of_a_kept_exception():
     before = Leftovers.now()
-    with opened(Numbers(), "processes-2", transform=Spoilt("ValueError", 1)) as engine:
-        stream = engine.stream(0, 0, False)
-        with pytest.raises(ValueError, match="spoilt") as info:
-            stream.next()
+    with (
+        streamed(Numbers(), "processes-2", transform=Spoilt("ValueError", 1)) as stream,
+        pytest.raises(ValueError, match="spoilt") as info,
+    ):
+        stream.next()
     end_idle_workers()
     gc.collect()
     wait_until(lambda: Leftovers.now().beyond(before) == [], seconds=2)

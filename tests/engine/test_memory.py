@@ -19,7 +19,7 @@ from adapters.alignment import aligned_empty
 from adapters.engine import memory
 from adapters.engine.memory import SharedFile, grow
 from tests.batches import exact
-from tests.engine.executors import end_idle_workers, opened, read, wait_until
+from tests.engine.executors import end_idle_workers, opened, read, streamed, wait_until
 from tests.engine.workloads import Numbers
 from tests.leftovers import Leftovers
 
@@ -47,8 +47,7 @@ PARTS: dict[str, Any] = {
 @every_pool
 @pytest.mark.parametrize("part", list(PARTS.values()), ids=list(PARTS))
 def test_piece_of_a_batch_holds_its_memory(executor, part):
-    with opened(Numbers(400), executor, transform=image) as engine:
-        stream = engine.stream(0, 0, False)
+    with streamed(Numbers(400), executor, transform=image) as stream:
         held = part(stream.next())
         before = exact(held)
         for _ in range(60):
@@ -73,12 +72,10 @@ def test_held_batches_outlive_their_stream_and_their_engine(executor):
 def test_memory_takes_few_descriptors(kept, limit):
     """Not a new memory file for every batch; two each, as Python's mmap has one of its own."""
     before, held, most = descriptors(), [], 0
-    with opened(Numbers(1200), "processes-2", queue=3, transform=image) as engine:
-        stream = engine.stream(0, 0, False)
+    with streamed(Numbers(1200), "processes-2", queue=3, transform=image) as stream:
         for _ in range(300):
             held = [*held, stream.next()][-kept - 1 :]
             most = max(most, descriptors() - before)
-        stream.close()
     # Slots that are held or under way, and the pool's pipes.
     assert most < limit
     assert [int(batch[0][0, 0, 0]) for batch in held] == list(range(1200))[::4][-kept - 1 :]
@@ -95,9 +92,6 @@ def test_last_reference_gives_the_memory_back():
     wait_until(lambda: not Leftovers.now().beyond(before))
 
 
-# --- large batches on threads ---
-
-
 def megabytes(sample: int) -> Any:
     return np.full((1 << 18,), sample, np.float32), sample
 
@@ -112,15 +106,13 @@ def test_large_batches_share_memory_unless_kept(executor, batch_size, monkeypatc
 
     monkeypatch.setattr(memory, "_LEAST_BYTES", 1 << 20)
     monkeypatch.setattr(memory, "aligned_empty", new_block)
-    with opened(Numbers(60), executor, batch_size, transform=megabytes) as engine:
-        stream = engine.stream(0, 0, False)
+    with streamed(Numbers(60), executor, batch_size, transform=megabytes) as stream:
         held = [stream.next() for _ in range(2)]
         before = [exact(batch) for batch in held]
         for step in range(2, 60 // batch_size):
             images, numbers = stream.next()
             assert numbers.tolist() == list(range(step * batch_size, (step + 1) * batch_size))
             assert (images == numbers[:, None]).all()
-        stream.close()
     assert [exact(batch) for batch in held] == before
     assert 0 < len(blocks) < 60 // batch_size - 2
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
-import subprocess
 import sys
 import threading
 from multiprocessing.shared_memory import SharedMemory
@@ -16,7 +15,8 @@ import psutil
 import pytest
 
 from adapters.engine import Engine, pool, process
-from tests.engine.executors import end_idle_workers, opened, read, wait_until
+from tests.engine.executors import end_idle_workers, opened, read, streamed, wait_until
+from tests.engine.scripts import ended
 from tests.engine.workloads import Numbers
 from tests.plans import batch_of, plan_of
 
@@ -27,9 +27,6 @@ def pid(sample: Any) -> int:
 
 def pids_of(engine: Engine, count: int = 5) -> set[int]:
     return set(np.concatenate(read(engine, count)).tolist())
-
-
-# --- kept ---
 
 
 def test_engine_at_rest_lends_its_processes_and_goes_on():
@@ -90,8 +87,7 @@ def test_processes_have_the_surroundings_of_their_engine(tmp_path, monkeypatch):
 
 @pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")
 def test_batch_held_by_a_fork_stays_what_it_was():
-    with opened(Numbers(4000), "processes-1") as engine:
-        stream = engine.stream(0, 0, False)
+    with streamed(Numbers(4000), "processes-1") as stream:
         batch, (reading, writing) = stream.next(), os.pipe()
         expected = batch.tolist()
         if not (child := os.fork()):
@@ -102,7 +98,6 @@ def test_batch_held_by_a_fork_stays_what_it_was():
             stream.next()
         os.write(writing, b".")
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-        stream.close()
     os.close(reading)
     os.close(writing)
 
@@ -124,8 +119,7 @@ for settings in (Settings(0), Settings(1, True)):
 
 
 def test_workers_have_the_interpreters_flags():
-    program = [sys.executable, "-O", "-c", FLAGS]
-    found = subprocess.run(program, capture_output=True, text=True)
+    found = ended("-O", "-c", FLAGS)
     first, second = found.stdout.splitlines()
     assert first == second, found.stderr[-2000:]
 
@@ -225,15 +219,8 @@ def test_long_jobs_and_answers_pass_each_other():
     gluon = pytest.importorskip("adapters.gluon", exc_type=ImportError)
     keys = ["d" * 150 + f"{number:06d}" for number in range(16_000)]
     batches = [keys[start : start + 4_000] for start in range(0, len(keys), 4_000)]
-    with gluon.gluon_loader(
-        Keys(),
-        batch_sampler=batches,
-        batchify_fn=list,
-        num_workers=1,
-        thread_pool=False,
-        prefetch=4,
-        timeout=30,
-    ) as loader:
+    options = {"batchify_fn": list, "num_workers": 1, "thread_pool": False, "prefetch": 4}
+    with gluon.gluon_loader(Keys(), batch_sampler=batches, timeout=30, **options) as loader:
         assert [list(batch) for batch in loader] == [[k + " words" for k in b] for b in batches]
 
 

@@ -96,9 +96,6 @@ def test_fork_reads_on_though_another_thread_had_its_turn(engine):
     assert os.waitpid(child, 0)[1] == 0
 
 
-# --- waits ---
-
-
 @pytest.mark.parametrize("executor", ["inline", "threads-2"])
 def test_waits_are_those_of_delivered_batches(executor):
     with opened(Numbers(), executor) as engine:

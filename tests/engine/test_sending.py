@@ -6,7 +6,6 @@ import ctypes
 import importlib
 import os
 import queue
-import subprocess
 import sys
 import threading
 from collections.abc import Callable
@@ -18,7 +17,8 @@ import pytest
 
 from adapters.engine import usable_cpus
 from adapters.engine.serialization import SerializedPlan, load_plan
-from tests.engine.executors import end_idle_workers, opened, read, wait_until, workers
+from tests.engine.executors import end_idle_workers, opened, read, streamed, wait_until, workers
+from tests.engine.scripts import ended
 from tests.engine.workloads import Numbers
 
 
@@ -113,14 +113,7 @@ engine.close()
 
 def test_script_needs_no_guard(tmp_path: Path):
     (tmp_path / "script.py").write_text(SCRIPT)
-    finished = subprocess.run(
-        [sys.executable, "-W", "error", "script.py"],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": os.getcwd()},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    finished = ended("-W", "error", "script.py", cwd=tmp_path)
     assert (finished.stdout, finished.stderr) == ("main\n[10 11] [12 13]\n4: four\n", "")
 
 
@@ -202,9 +195,6 @@ def test_what_belongs_to_a_thread_is_not_sent():
     assert not hasattr(sent(local), "file")
 
 
-# --- by reference ---
-
-
 PROCESSES = "processes-2"
 MEGABYTE = 2**20
 BIG = 60 * MEGABYTE
@@ -227,13 +217,10 @@ def workers_megabytes(data: Any, transform: Callable[..., Any]) -> list[float]:
     """What each of two new workers has for itself, after both have read all over ``data``."""
     # One that was kept may have imported a framework for somebody before.
     end_idle_workers()
-    with opened(data, PROCESSES, 16, shuffle=True, transform=transform) as engine:
-        stream = engine.stream(0, 0, False)
+    with streamed(data, PROCESSES, 16, shuffle=True, transform=transform) as stream:
         pids: set[int] = set()
         wait_until(lambda: pids.update(stream.next().tolist()) or len(pids) == 2)
-        megabytes = [own_megabytes(pid) for pid in pids]
-        stream.close()
-    return megabytes
+        return [own_megabytes(pid) for pid in pids]
 
 
 ROWS = 3200
@@ -255,9 +242,6 @@ def test_arrays_are_shared_not_copied(make):
     data, transform = make()
     # A worker takes about 25 MB for Python and NumPy.
     assert max(workers_megabytes(data, transform)) < 25 + BIG / MEGABYTE / 4
-
-
-# --- memory-mapped files ---
 
 
 @pytest.mark.parametrize("mode", ["r", "r+"])

@@ -103,9 +103,6 @@ def test_too_little_work_starts_no_processes(monkeypatch):
         assert engine.description == later
 
 
-# --- workers that can't start ---
-
-
 def waiting(sample: int) -> Any:
     time.sleep(0.002)
     return sample

@@ -13,16 +13,9 @@ import time
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import HealthCheck, Phase, settings, stateful
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    initialize,
-    invariant,
-    precondition,
-    rule,
-    run_state_machine_as_test,
-)
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from adapters.engine import Engine, Settings
 from adapters.engine.stream import Stream
@@ -40,13 +33,9 @@ TIMES = int(os.environ.get("ADAPTERS_FUZZ_STATES", "1"))
 
 def run(machine: Any, examples: int, steps: int, **options: Any) -> None:
     """Try so many sequences of so many steps, or ``ADAPTERS_FUZZ_STATES`` times as many."""
-    limits = settings(
-        max_examples=examples * TIMES,
-        stateful_step_count=steps,
-        suppress_health_check=list(HealthCheck),
-        **options,
-    )
-    run_state_machine_as_test(machine, settings=limits)
+    counts = {"max_examples": examples * TIMES, "stateful_step_count": steps}
+    limits = settings(**counts, suppress_health_check=list(HealthCheck), **options)
+    stateful.run_state_machine_as_test(machine, settings=limits)
 
 
 SECONDS = 20
@@ -73,11 +62,7 @@ class Streaming(RuleBasedStateMachine):
     processes = False
     counts: tuple[Any, ...] = (1, 2, 3, "auto")
 
-    @initialize(
-        count=st.integers(0, 3),
-        queue=st.integers(1, 6),
-        finishes=st.booleans(),
-    )
+    @stateful.initialize(count=st.integers(0, 3), queue=st.integers(1, 6), finishes=st.booleans())
     def begin(self, count: int, queue: int, finishes: bool) -> None:
         self.before = Leftovers.now()
         arguments: dict[str, Any] = {

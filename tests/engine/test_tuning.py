@@ -28,25 +28,16 @@ several_cpus = pytest.mark.skipif(usable_cpus() < 2, reason="one CPU has nothing
 
 
 class Scripted:
-    """A stream whose batches take what the test says.
-
-    Args:
-        seconds: Of a batch on one thread.
-        cpu_share: How much of that is work.
-        scales: Whether two threads make twice as many.
-        errors: How many of the first batches fail.
-        spent: What a batch takes by its number, if these differ.
-        slow_pairs: How many of the first batches take longer on two threads.
-    """
+    """A stream whose batches take what the test says."""
 
     def __init__(
         self,
-        seconds: float,
-        cpu_share: float = 1.0,
-        scales: bool = True,
-        errors: int = 0,
-        spent: Callable[[int], Spent] | None = None,
-        slow_pairs: int = 0,
+        seconds: float,  # Of a batch on one thread,
+        cpu_share: float = 1.0,  # of which this is work;
+        scales: bool = True,  # two threads make twice as many.
+        errors: int = 0,  # So many of the first batches fail.
+        spent: Callable[[int], Spent] | None = None,  # By a batch's number, if these differ.
+        slow_pairs: int = 0,  # So many of the first batches take longer on two threads.
     ) -> None:
         self.seconds, self.slow_pairs = seconds, slow_pairs
         self.spent = spent or (lambda number: Spent(seconds, seconds * cpu_share, 0.0, 1))
@@ -170,9 +161,6 @@ def test_who_asks_for_processes_is_not_measured():
     assert (choice.kind, choice.count, stream.made) == ("processes", 4, 0)
 
 
-# --- real work ---
-
-
 def trivial(sample: int) -> int:
     return sample + 1
 
@@ -243,13 +231,7 @@ SETTLE = 12
 
 
 class Loop:
-    """A training loop with a clock of its own.
-
-    Args:
-        comparison: Is told of each batch.
-        pace: Seconds for a batch, of a number of workers.
-        alone: Seconds that a batch takes to compute.
-    """
+    """A training loop with a clock of its own, and a pace by the number of workers."""
 
     def __init__(
         self, comparison: Comparison, pace: Callable[[int], float], alone: float = 0.0
@@ -317,9 +299,6 @@ def test_another_pace_of_the_loop_is_another_comparison():
     loop.pace = lambda workers: 0.010 if workers else 0.015
     loop.run(1000)
     assert comparison.current == 1
-
-
-# --- how many are active ---
 
 
 @pytest.mark.serial

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import subprocess
-import sys
 import threading
 import time
 from contextlib import closing
@@ -18,7 +16,8 @@ from adapters.engine import Engine, Settings, memory
 from adapters.engine.processes import Processes
 from adapters.errors import ClosedError
 from adapters.sources import SequenceSource
-from tests.engine.executors import opened, read, wait_until
+from tests.engine.executors import opened, read, streamed, wait_until
+from tests.engine.scripts import ended
 from tests.engine.workloads import Numbers, Slow, Tally
 from tests.plans import plan_of
 
@@ -46,20 +45,17 @@ def window(queue: int, executor: str) -> int:
 )
 def test_queue_is_full_and_each_worker_has_one(executor, queue, tmp_path):
     tally = Tally(tmp_path / "calls")
-    with opened(Numbers(400), executor, BATCH, queue=queue, transform=tally) as engine:
-        stream = engine.stream(0, 0, False)
+    with streamed(Numbers(400), executor, BATCH, queue=queue, transform=tally) as stream:
         for taken in (1, 7):
             while stream.position[1] < taken:
                 stream.next()
             most = taken + window(queue, executor)
             assert settled(tally, most * BATCH) == most * BATCH
-        stream.close()
 
 
 def test_inline_computes_nothing_ahead(tmp_path):
     tally = Tally(tmp_path / "calls")
-    with opened(Numbers(400), "inline", BATCH, transform=tally) as engine:
-        stream = engine.stream(0, 0, False)
+    with streamed(Numbers(400), "inline", BATCH, transform=tally) as stream:
         calls = [(stream.next().tolist(), tally.calls)[1] for _ in range(3)]
     assert calls == [BATCH, 2 * BATCH, 3 * BATCH]
 
@@ -80,25 +76,21 @@ class Spin:
 @pytest.mark.parametrize("queue", [1, 2])
 def test_measuring_keeps_to_the_queue(queue, tmp_path):
     tally = Tally(tmp_path / "calls")
-    with opened(Numbers(400), "auto", BATCH, queue=queue, transform=Spin(tally)) as engine:
-        stream = engine.stream(0, 0, False)
+    with streamed(Numbers(400), "auto", BATCH, queue=queue, transform=Spin(tally)) as stream:
         stream.next()
         calls = tally.calls
-        stream.close()
     assert calls <= (1 + queue) * BATCH
 
 
 @pytest.mark.parametrize("executor", ["threads-4", "processes-2"])
 def test_next_epoch_is_begun_before_this_one_ends(executor, tmp_path):
     tally = Tally(tmp_path / "calls")
-    with opened(Numbers(4 * BATCH), executor, BATCH, queue=2, transform=tally) as engine:
-        stream = engine.stream(0, 0, False)
+    with streamed(Numbers(4 * BATCH), executor, BATCH, queue=2, transform=tally) as stream:
         for _ in range(3):
             stream.next()
         most = 3 + window(2, executor)
         assert settled(tally, most * BATCH) == most * BATCH
         assert stream.position == (0, 3)
-        stream.close()
 
 
 class Epochs:
@@ -126,13 +118,11 @@ class Epochs:
 def test_source_with_own_epochs_is_not_read_beyond_one(executor, tmp_path):
     tally = Tally(tmp_path / "calls")
     source = SequenceSource(Epochs(tally), changes_between_epochs=True)
-    with opened(source, executor, 1, queue=5) as engine:
-        stream = engine.stream(0, 0, False)
+    with streamed(source, executor, 1, queue=5) as stream:
         batches = []
         for _ in range(3):
             batches += [stream.next().tolist() for _ in range(3)]
             settled(tally, 0)
-        stream.close()
     assert batches == [[epoch + 1, epoch, i] for epoch in range(3) for i in range(3)]
 
 
@@ -167,9 +157,6 @@ def _raise(error: type[BaseException]) -> None:
     raise error
 
 
-# --- closing ---
-
-
 @pytest.mark.parametrize("executor", ["inline", "processes-2"])
 def test_closed_engine_gives_no_stream(executor):
     with opened(Numbers(), executor) as engine:
@@ -180,9 +167,6 @@ def test_closed_engine_gives_no_stream(executor):
         for again in (stream.next, lambda: stream.peek(1), lambda: engine.stream(0, 0, False)):
             with pytest.raises(ClosedError, match="closed"):
                 again()
-
-
-# --- windows of any depth ---
 
 
 class Mixed:
@@ -206,11 +190,9 @@ class Mixed:
 )
 def test_deep_window_mixes_no_batches(window, most_bytes):
     mixed = Mixed(most_bytes)
-    with opened(mixed, "processes-2", 1, queue=window) as engine:
-        stream = engine.stream(0, 0, False)
+    with streamed(mixed, "processes-2", 1, queue=window) as stream:
         for number in range(3000):
             np.testing.assert_array_equal(stream.next()[0], mixed[number])
-        stream.close()
 
 
 SCARCE = """
@@ -218,11 +200,10 @@ import logging, resource, sys, time
 import numpy as np
 logging.basicConfig(stream=sys.stdout, format="%(message)s")
 resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128))
-from tests.engine.executors import opened
+from tests.engine.executors import streamed
 from tests.engine.workloads import Numbers
 depth, batches = map(int, sys.argv[1:])
-with opened(Numbers(4 * batches), "processes-2", 4, queue=depth) as engine:
-    stream = engine.stream(0, 0, False)
+with streamed(Numbers(4 * batches), "processes-2", 4, queue=depth) as stream:
     held = [stream.next()]
     time.sleep(0.5)  # Whatever was asked for is ready by then.
     held += [stream.next() for _ in range(2 * batches - 1)]
@@ -234,12 +215,7 @@ print("right")
 
 @pytest.mark.parametrize(("depth", "batches", "times"), [(2, 50, 0), (20000, 300, 1)])
 def test_window_is_as_deep_as_descriptors_allow(depth, batches, times):
-    finished = subprocess.run(
-        [sys.executable, "-c", SCARCE, str(depth), str(batches)],
-        capture_output=True,
-        text=True,
-        timeout=100,
-    )
+    finished = ended("-c", SCARCE, depth, batches)
     *said, last = finished.stdout.splitlines()
     assert (last, finished.returncode) == ("right", 0), finished.stderr
     assert len(said) == times

@@ -120,13 +120,7 @@ def jitter(batch: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
 
 
 class Dying:
-    """Ends its process by SIGKILL when it comes to ``number``: the first times only, or always.
-
-    Args:
-        path: A file to count the deaths in.
-        number: A sample's.
-        times: How many deaths there are.
-    """
+    """Ends its process by SIGKILL when it comes to ``number``: the first times only, or always."""
 
     def __init__(self, path: Path, number: int, times: float = math.inf) -> None:
         self.deaths = Tally(path)

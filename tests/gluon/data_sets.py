@@ -26,9 +26,8 @@ class Pair(NamedTuple):
 
 def pixels(size: int = SIZE, height: int = 6, width: int = 5, channels: int = 3) -> Any:
     """uint8 ``(size, height, width, channels)``, the same each time."""
-    numbers = np.random.default_rng(size * channels).integers(
-        0, 256, (size, height, width, channels)
-    )
+    shape = (size, height, width, channels)
+    numbers = np.random.default_rng(size * channels).integers(0, 256, shape)
     return numbers.astype(np.uint8)
 
 
@@ -134,9 +133,7 @@ IN_MEMORY: dict[str, Callable[[], Any]] = {
     "transform of one of two": lambda: _images().transform(lambda image, label: label),
     "transform to a tuple of a list": lambda: _images().transform(lambda i, n: ([n, n + 1], n)),
     "transform_first": lambda: _images().transform_first(lambda image: image[0]),
-    "transform_first of singles": lambda: SimpleDataset([*pixels()]).transform_first(
-        lambda x: x + 1
-    ),
+    "transform_first, singles": lambda: SimpleDataset([*pixels()]).transform_first(lambda x: x + 1),
     "transform of a transform": lambda: (
         _images().transform(_summed).transform_first(lambda image: image * 2)
     ),
@@ -171,9 +168,6 @@ def folder_data_set(folder: Path) -> Any:
         place.mkdir(parents=True, exist_ok=True)
         (place / f"{number:02}.png").write_bytes(encoded(image, "PNG"))
     return ImageFolderDataset(str(folder / "images"))
-
-
-# --- comparison ---
 
 
 def outline(batch: Any) -> Any:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import textwrap
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from adapters import gluon_loader
+from tests.engine.scripts import ended
 
 THREADS = "threads-2"
 PROCESSES = "processes-2"
@@ -33,12 +31,6 @@ def opened(data: Any, executor: str, batch_size: int | None = 4, **arguments: An
 
 def output_of(text: str) -> list[str]:
     """What a script prints, line by line; it must end well, and say nothing else."""
-    ended = subprocess.run(
-        [sys.executable, "-W", "error", "-c", textwrap.dedent(text)],
-        cwd=Path(__file__).parent.parent.parent,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert (ended.returncode, ended.stderr) == (0, "")
-    return ended.stdout.splitlines()
+    process = ended("-W", "error", "-c", textwrap.dedent(text))
+    assert (process.returncode, process.stderr) == (0, "")
+    return process.stdout.splitlines()

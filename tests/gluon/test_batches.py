@@ -16,25 +16,12 @@ from mxnet.gluon.data.vision.transforms import Cast, Compose, ToTensor
 
 from adapters import Buckets, gluon_loader
 from adapters import pad as pad_collate
-from tests.gluon.data_sets import (
-    IN_MEMORY,
-    Computed,
-    Pair,
-    assert_same,
-    labels,
-    nd,
-    numpy_semantics,
-    outline,
-    pixels,
-    theirs,
-    triples,
-)
+from tests.gluon import data_sets
+from tests.gluon.data_sets import assert_same, labels, nd, numpy_semantics, outline, pixels, theirs
 from tests.gluon.executors import THREADS as THREADS_2
 from tests.gluon.executors import every_quick_executor, opened
-from tests.gluon.test_parity import INLINE, THREADS, ours
+from tests.gluon.test_parity import INLINE, ND_INLINE_AND_NP_ON_THREADS, ours
 from tests.plans import notes_of
-
-# --- batchify_fn ---
 
 
 def stack(samples: Any) -> Any:
@@ -49,7 +36,7 @@ def pad(samples: Any) -> Any:
     rows = np.zeros((len(samples), longest + 1), np.float32)
     for row, (_, label) in zip(rows, samples):
         row[: int(label) % 4] = label
-    return {"rows": nd(rows), "lengths": rows.any(1), "pair": Pair(len(samples), None)}
+    return {"rows": nd(rows), "lengths": rows.any(1), "pair": data_sets.Pair(len(samples), None)}
 
 
 BATCHIFIES = {
@@ -59,9 +46,7 @@ BATCHIFIES = {
 }
 
 
-@pytest.mark.parametrize(
-    ("semantics", "workers"), [(False, INLINE), (True, THREADS)], ids=["nd", "np"]
-)
+@ND_INLINE_AND_NP_ON_THREADS
 @pytest.mark.parametrize("name", BATCHIFIES)
 def test_own_batchify_gives_the_same_batches(name, workers, semantics):
     with numpy_semantics(semantics):
@@ -73,7 +58,7 @@ def test_own_batchify_gives_the_same_batches(name, workers, semantics):
 @pytest.mark.parametrize(
     "samples",
     [
-        [Pair(i, i / 2) for i in range(5)],
+        [data_sets.Pair(i, i / 2) for i in range(5)],
         [tuple(range(i)) for i in range(5)],
         [(1, 2), None, 3, (4,)],
         [{"a": i} for i in range(5)],
@@ -92,7 +77,8 @@ def test_batchify_gets_the_samples_as_they_are(samples):
 def test_batchify_gets_an_empty_batch_as_it_is():
     arguments = {"batch_sampler": [[0], [], [1, 2]], "batchify_fn": len}
     assert ours(labels(), **arguments, **INLINE) == theirs(labels(), **arguments) == [1, 0, 2]
-    assert ours(triples(), **arguments, **INLINE) == theirs(triples(), **arguments)
+    threes = data_sets.triples()
+    assert ours(threes, **arguments, **INLINE) == theirs(threes, **arguments)
 
 
 # --- samples that are tuples, or become some ---
@@ -136,9 +122,6 @@ def test_tuples_of_several_lengths_come_to_batchify(singles, executor):
         assert_same(list(loader), theirs(data, batch_size=4, batchify_fn=first_and_count))
 
 
-# --- sparse batches ---
-
-
 ROWS = np.eye(7, 5, dtype=np.float64) * np.arange(1, 8)[:, None]
 
 
@@ -155,13 +138,8 @@ def beside_others(samples: list[Any]) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("batchify", "executor"),
-    [
-        (csr, "inline"),
-        (row_sparse, THREADS_2),
-        (csr, "processes-1"),
-        (beside_others, "processes-1"),
-    ],
+    ("executor", "batchify"),
+    [("inline", csr), (THREADS_2, row_sparse), *(("processes-1", f) for f in (csr, beside_others))],
 )
 def test_sparse_batch_arrives_as_mxnets_loader_gives_it(batchify, executor):
     # The last batches hold nothing but zeros.
@@ -175,10 +153,9 @@ def test_process_gives_the_kind_of_array_of_a_batchify(kind, semantics):
     def batchify(samples: list[Any]) -> Any:
         return (mx.np if kind == "np" else mx.nd).array(np.array(samples))
 
+    made = mx.np.ndarray if kind == "np" else mx.nd.NDArray
     with numpy_semantics(semantics), opened(ROWS, "processes-1", 4, batchify_fn=batchify) as loader:
-        assert {type(batch) for batch in loader} == {
-            mx.np.ndarray if kind == "np" else mx.nd.NDArray
-        }
+        assert {type(batch) for batch in loader} == {made}
 
 
 # --- collates of this package ---
@@ -209,9 +186,6 @@ def test_peek_shows_a_passs_first_batches_and_begins_none():
     assert peek.batches[0][0].tolist() == first[0].asnumpy().tolist()
     assert len(peek.batches) == 2
     assert peek.png().startswith(b"\x89PNG")
-
-
-# --- batch_transform ---
 
 
 BATCHES_OF = 24
@@ -261,9 +235,9 @@ def test_transform_gets_what_the_loop_would_get(name, semantics):
         return batch
 
     with numpy_semantics(semantics):
-        with opened(IN_MEMORY[name](), "inline") as loader:
+        with opened(data_sets.IN_MEMORY[name](), "inline") as loader:
             expected = [outline(batch) for batch in loader]
-        with opened(IN_MEMORY[name](), "inline", batch_transform=noting) as loader:
+        with opened(data_sets.IN_MEMORY[name](), "inline", batch_transform=noting) as loader:
             assert [outline(batch) for batch in loader] == expected == seen
 
 
@@ -318,10 +292,7 @@ def test_wrong_transform_is_refused(wrong):
         gluon_loader(NUMBERS, 2, batch_transform=wrong)
 
 
-# --- memory that is used again ---
-
-
-def one_buffer(values: list[float], unreadable: int | None = None) -> Computed:
+def one_buffer(values: list[float], unreadable: int | None = None) -> data_sets.Computed:
     """A data set that fills one buffer with each sample's value."""
     buffer = np.zeros(2, np.float32)
 
@@ -331,7 +302,7 @@ def one_buffer(values: list[float], unreadable: int | None = None) -> Computed:
         buffer[:] = values[number]
         return buffer
 
-    return Computed(sample, len(values))
+    return data_sets.Computed(sample, len(values))
 
 
 def held_one(loader: Any) -> list[list[float]]:
@@ -339,13 +310,12 @@ def held_one(loader: Any) -> list[list[float]]:
     return [batch.asnumpy()[:, 0].tolist() for batch in loader]
 
 
+def minus_ones(error: Exception, number: int) -> Any:
+    return np.full(2, -1, np.float32)
+
+
 @pytest.mark.parametrize(
-    ("on_error", "executor"),
-    [
-        ("skip", "inline"),
-        ("skip", "processes-1"),
-        (lambda error, number: np.full(2, -1, np.float32), THREADS_2),
-    ],
+    ("on_error", "executor"), [("skip", "inline"), ("skip", "processes-1"), (minus_ones, THREADS_2)]
 )
 def test_samples_of_one_buffer_are_right_beside_one_that_fails(on_error, executor):
     with opened(one_buffer([0, 1, 2, 3], unreadable=1), executor, on_error=on_error) as loader:
@@ -387,7 +357,8 @@ def test_memory_that_is_used_again(way, make, executor):
         return batch
 
     for options in ({}, {"batchify_fn": batchify}):
-        with opened(Computed(sample, 24), executor, thread_safe=False, **options) as loader:
+        data = data_sets.Computed(sample, 24)
+        with opened(data, executor, thread_safe=False, **options) as loader:
             kept = [*loader, *loader]
         found = np.stack([each.asnumpy() if hasattr(each, "asnumpy") else each for each in kept])
         np.testing.assert_array_equal(found.min(2).ravel(), [*range(24)] * 2)

@@ -16,18 +16,9 @@ from adapters.diagnosis import Diagnosis
 from adapters.diagnosis.sweep import Setting, line_of
 from adapters.gluon.diagnosed import FRONT_END
 from tests.cli.scripts import doctored, found_in
+from tests.diagnosis import planted
 from tests.diagnosis.made_up import made_up
-from tests.diagnosis.planted import (
-    BATCH_SIZE,
-    SECONDS,
-    SIZE,
-    SLOW,
-    Numbers,
-    Waiting,
-    burn,
-    quick_step,
-    slow_step,
-)
+from tests.diagnosis.planted import BATCH_SIZE, SECONDS, SIZE, Numbers, Waiting, quick_step
 from tests.gluon.data_sets import Computed
 
 
@@ -37,12 +28,12 @@ def numbers() -> Computed:
 
 
 def burning(*sample: Any) -> Any:
-    burn(SLOW)
+    planted.burn(planted.SLOW)
     return sample
 
 
 def slow_batchify(samples: list[Any]) -> Any:
-    burn(BATCH_SIZE * SLOW)
+    planted.burn(BATCH_SIZE * planted.SLOW)
     return mx.nd.array(np.stack([sample[0] for sample in samples]))
 
 
@@ -59,12 +50,13 @@ def batches_of(loader: Any) -> list[list[float]]:
 # --- planted bottlenecks ---
 
 
+WORDS = [["one", "three"]]
 BATCHES = [[0, 3, -1, 5], (1, 2, 4, 7), np.array([9, 8])]
 
 
 def named(name: str) -> Any:
     """A sample that is named by a word."""
-    slow_step(None)
+    planted.slow_step(None)
     return np.float32([len(name)])
 
 
@@ -80,11 +72,7 @@ def resized() -> Any:
         (lambda: numbers().transform(burning), {}, "transforms"),
         (Waiting, {"batch_size": None, "batch_sampler": BATCHES}, "storage"),
         (Waiting, {"sampler": RandomSampler(SIZE)}, "storage"),
-        (
-            lambda: Computed(named, 2),
-            {"batch_size": None, "batch_sampler": [["one", "three"]]},
-            "storage",
-        ),
+        (lambda: Computed(named, 2), {"batch_size": None, "batch_sampler": WORDS}, "storage"),
     ],
     ids=["a stage", "a transform", "a batch sampler", "a sampler", "names"],
 )
@@ -102,18 +90,14 @@ def test_advice_about_gluons_transforms_is_said():
 
 def test_mxnets_own_loader_is_examined_as_ours():
     """With its workers and its batchify."""
-    theirs = DataLoader(
-        numbers(), BATCH_SIZE, batchify_fn=slow_batchify, num_workers=1, thread_pool=True
-    )
+    options = {"batchify_fn": slow_batchify, "num_workers": 1, "thread_pool": True}
+    theirs = DataLoader(numbers(), BATCH_SIZE, **options)
     diagnosis = diagnose(theirs, quick_step, seconds=SECONDS)
     theirs._worker_pool.terminate()
     theirs._worker_pool.join()
     assert diagnosis.bottleneck == "collation"
     assert diagnosis.replaced == "gluon_loader in the place of DataLoader, same arguments"
     assert diagnosis.workers.count == 1
-
-
-# --- nothing changes ---
 
 
 def test_what_is_left_over_of_a_pass_stays_for_the_next():
@@ -140,9 +124,6 @@ def test_what_is_left_over_of_a_pass_stays_for_the_next():
 def test_line_can_be_pasted(setting, line):
     with gluon_loader(Numbers(), BATCH_SIZE, num_workers=0) as loader:
         assert line_of(loader, setting) == f"gluon_loader(..., {line}"
-
-
-# --- adapters doctor ---
 
 
 LOOP = """

@@ -153,9 +153,6 @@ def test_ctrl_c_during_a_collection_is_not_lost():
     assert ours
 
 
-# --- fork ---
-
-
 # Scripts by their paths, each in a fork, with its exit code; a script that hangs is ended.
 SERVES = """
 for path in map(str.strip, sys.stdin):

@@ -16,14 +16,7 @@ from mxnet.gluon.data.vision.transforms import RandomFlipLeftRight, ToTensor
 from adapters import gluon_loader
 from tests.engine.executors import within
 from tests.engine.workloads import Numbers
-from tests.gluon.data_sets import (
-    Computed,
-    assert_same,
-    folder_data_set,
-    nd,
-    pixels,
-    values,
-)
+from tests.gluon.data_sets import Computed, assert_same, folder_data_set, nd, pixels, values
 from tests.gluon.executors import EXECUTORS, THREADS, opened
 from tests.plans import notes_of
 
@@ -74,9 +67,6 @@ def fail(loader: Any, kind: type[BaseException]) -> Any:
     return caught.value
 
 
-# --- raise ---
-
-
 @every_place
 def test_error_arrives_as_it_is(place, executor):
     error = KeyError("spoilt")
@@ -96,9 +86,7 @@ def test_stop_iteration_is_an_error_and_no_silent_end(place, executor):
         assert len(values(loader)) == 7
 
 
-@pytest.mark.parametrize(
-    "show", [lambda loader: loader.peek(4), lambda loader: loader.replay(0, 2)]
-)
+@pytest.mark.parametrize("show", [lambda loader: loader.peek(4), lambda each: each.replay(0, 2)])
 def test_stop_iteration_is_an_error_where_batches_are_shown(show):
     with opened(Faulty(StopIteration("spoilt")), "inline") as loader:
         with pytest.raises(RuntimeError, match="raised StopIteration") as caught:
@@ -211,9 +199,7 @@ DATA: dict[str, Any] = {
 def test_skip_takes_the_next_sample_that_works(name, executor, caplog):
     with opened(DATA[name](), executor, 5, on_error="skip") as loader:
         assert numbers_of(loader) == SKIPPED
-        assert [record.message for record in caplog.records] == [
-            "epoch 0: on_error replaced 4 samples"
-        ]
+        assert caplog.messages == ["epoch 0: on_error replaced 4 samples"]
         assert numbers_of(loader) == SKIPPED
 
 
@@ -221,7 +207,7 @@ def test_skipped_samples_of_a_sampler_are_counted(caplog):
     data = ArrayDataset(NUMBERS).transform(refuse)
     with opened(data, "inline", 5, sampler=[3, -4, 1], on_error="skip") as loader:
         assert values(loader) == [[5, 9, 1]]
-    assert [record.message for record in caplog.records] == ["epoch 0: on_error replaced 2 samples"]
+    assert caplog.messages == ["epoch 0: on_error replaced 2 samples"]
 
 
 def test_function_gives_a_finished_sample():

@@ -10,35 +10,14 @@ from typing import Any
 import mxnet as mx
 import numpy as np
 import pytest
-from mxnet.gluon.data import (
-    ArrayDataset,
-    BatchSampler,
-    DataLoader,
-    RandomSampler,
-    SequentialSampler,
-    SimpleDataset,
-)
+from mxnet.gluon.data import ArrayDataset, DataLoader, SimpleDataset
 from mxnet.gluon.data.vision import MNIST, ImageRecordDataset
 from mxnet.gluon.data.vision.transforms import Cast, Compose, RandomLighting, ToTensor
 
 from adapters import ImageDecoder, gluon_loader, open_records
 from adapters.sources import Source
-from tests.gluon.data_sets import (
-    IN_MEMORY,
-    SIZE,
-    Pair,
-    assert_same,
-    downloaded,
-    folder_data_set,
-    labels,
-    nd,
-    numpy_semantics,
-    outline,
-    pixels,
-    record_data_set,
-    theirs,
-    triples,
-)
+from tests.gluon import data_sets
+from tests.gluon.data_sets import assert_same, labels, nd, numpy_semantics, pixels, theirs
 from tests.gluon.executors import THREADS as ON_THREADS
 from tests.gluon.executors import opened
 from tests.images.pictures import encoded, picture
@@ -49,6 +28,9 @@ INLINE = {"num_workers": 0}
 THREADS = {"num_workers": 2, "thread_pool": True}
 PROCESSES = {"num_workers": 1, "thread_pool": False}
 WORKERS = pytest.mark.parametrize("workers", [INLINE, THREADS], ids=["inline", "threads"])
+ND_INLINE_AND_NP_ON_THREADS = pytest.mark.parametrize(
+    ("semantics", "workers"), [(False, INLINE), (True, THREADS)], ids=["nd", "np"]
+)
 SEMANTICS = pytest.mark.parametrize("semantics", [False, True], ids=["nd", "np"])
 
 
@@ -61,28 +43,32 @@ def ours(data: Any, **arguments: Any) -> list[Any]:
 # --- data sets ---
 
 
-@pytest.mark.parametrize(
-    ("semantics", "workers"), [(False, INLINE), (True, THREADS)], ids=["nd", "np"]
-)
-@pytest.mark.parametrize("name", IN_MEMORY)
+@ND_INLINE_AND_NP_ON_THREADS
+@pytest.mark.parametrize("name", data_sets.IN_MEMORY)
 def test_data_set_gives_the_same_batches(name, workers, semantics):
     with numpy_semantics(semantics):
-        expected = theirs(IN_MEMORY[name](), batch_size=4)
-        assert_same(ours(IN_MEMORY[name](), batch_size=4, **workers), expected)
+        expected = theirs(data_sets.IN_MEMORY[name](), batch_size=4)
+        assert_same(ours(data_sets.IN_MEMORY[name](), batch_size=4, **workers), expected)
 
 
 @SEMANTICS
 def test_worker_processes_give_the_same_batches(semantics):
     with numpy_semantics(semantics):
         # Members of every kind at once, as processes take their time to begin.
-        members = [nd(pixels()), pixels(), list(range(SIZE)), triples(), [Pair(1, (2.5,))] * SIZE]
+        size = data_sets.SIZE
+        pairs = [data_sets.Pair(1, (2.5,))] * size
+        members = [nd(pixels()), pixels(), list(range(size)), data_sets.triples(), pairs]
         data = ArrayDataset(*members).transform_first(ToTensor())
         assert_same(ours(data, batch_size=4, **PROCESSES), theirs(data, batch_size=4))
 
 
 @pytest.mark.parametrize(
     ("make", "workers"),
-    [(record_data_set, INLINE), (record_data_set, PROCESSES), (folder_data_set, THREADS)],
+    [
+        (data_sets.record_data_set, INLINE),
+        (data_sets.record_data_set, PROCESSES),
+        (data_sets.folder_data_set, THREADS),
+    ],
 )
 def test_images_in_files_give_the_same_batches(make, workers, tmp_path):
     data = make(tmp_path)
@@ -105,9 +91,6 @@ def test_data_set_may_have_a_shape_of_its_own():
         shape = np.array([4, 5])
 
     assert_same(ours(Volume(range(6)), batch_size=4, **INLINE), theirs(range(6), batch_size=4))
-
-
-# --- arguments ---
 
 
 @pytest.mark.parametrize("last_batch", [None, "keep", "discard", "rollover"])
@@ -133,7 +116,7 @@ def test_last_batch_is_treated_the_same_in_each_epoch(sampler, batch_size, last_
 @pytest.mark.parametrize(
     "batch_sampler",
     [
-        BatchSampler(SequentialSampler(5, 2), 2),
+        mx.gluon.data.BatchSampler(mx.gluon.data.SequentialSampler(5, 2), 2),
         [[0, 1], [5], [2, 2, 2]],
         [(0, 1), (5,)],
         [np.array([0, 10]), np.array([3])],
@@ -143,7 +126,7 @@ def test_last_batch_is_treated_the_same_in_each_epoch(sampler, batch_size, last_
     ids=["BatchSampler", "lists", "tuples", "arrays", "ranges", "negative"],
 )
 def test_batch_sampler_gives_the_same_batches(name, batch_sampler, workers):
-    data = IN_MEMORY[name]()
+    data = data_sets.IN_MEMORY[name]()
     arguments = {"batch_sampler": batch_sampler}
     assert_same(ours(data, **arguments, **workers), theirs(data, **arguments))
 
@@ -158,7 +141,7 @@ def test_batch_sampler_may_give_iterators():
 
 @WORKERS
 def test_shuffle_without_a_seed_gives_each_sample_once(workers):
-    with gluon_loader(downloaded(MNIST), 4, shuffle=True, **workers) as loader:
+    with gluon_loader(data_sets.downloaded(MNIST), 4, shuffle=True, **workers) as loader:
         for _ in range(3):
             images, numbers = zip(*(map(mx.nd.NDArray.asnumpy, batch) for batch in loader))
             numbers = np.concatenate(numbers)
@@ -177,7 +160,7 @@ def test_batch_changed_in_place_leaves_the_data_set_alone(make):
     with gluon_loader(data, 4, **INLINE) as loader:
         for batch in loader:
             batch[:] = 0
-    assert_same(theirs(data, batch_size=SIZE), theirs(make(), batch_size=SIZE))
+    assert_same(theirs(data, batch_size=data_sets.SIZE), theirs(make(), batch_size=data_sets.SIZE))
 
 
 def set_ones(array: Any) -> None:
@@ -193,8 +176,8 @@ def count_up(numbers: Any) -> None:
     ("make", "change"),
     [
         (lambda: nd(pixels()), set_ones),
-        (lambda: list(range(SIZE)), count_up),
-        (lambda: [np.zeros(2) for _ in range(SIZE)], count_up),
+        (lambda: list(range(data_sets.SIZE)), count_up),
+        (lambda: [np.zeros(2) for _ in range(data_sets.SIZE)], count_up),
     ],
     ids=["an NDArray", "a list", "a list of arrays"],
 )
@@ -230,7 +213,7 @@ def test_empty_data_set_has_no_batches():
         {"shuffle": True, "batch_sampler": [[0]]},
         {"sampler": [0], "batch_sampler": [[0]]},
         {"last_batch": "keep", "batch_sampler": [[0]]},
-        {"batch_size": 2, "shuffle": True, "sampler": RandomSampler(SIZE)},
+        {"batch_size": 2, "shuffle": True, "sampler": mx.gluon.data.RandomSampler(data_sets.SIZE)},
     ],
     ids=lambda arguments: " and ".join(arguments) or "none",
 )
@@ -266,18 +249,15 @@ class Fives(np.ndarray):
         return np.asarray(self)[index] * 0 + 5
 
 
+MASKED = np.ma.masked_array(np.arange(6.0), np.arange(6) % 2)
+OVERRIDDEN = np.arange(6.0).reshape(3, 2).view(Fives)
+
+
 @pytest.mark.filterwarnings("ignore:Warning. converting a masked element")
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: np.ma.masked_array(np.arange(6.0), np.arange(6) % 2),
-        lambda: np.arange(6.0).reshape(3, 2).view(Fives),
-    ],
-    ids=["masked", "overridden"],
-)
-def test_subclass_of_an_array_is_asked_for_its_rows(make):
-    with opened(make(), "inline", 2) as loader:
-        assert_same(list(loader), theirs(make(), batch_size=2))
+@pytest.mark.parametrize("data", [MASKED, OVERRIDDEN], ids=["masked", "overridden"])
+def test_subclass_of_an_array_is_asked_for_its_rows(data):
+    with opened(data, "inline", 2) as loader:
+        assert_same(list(loader), theirs(data, batch_size=2))
 
 
 # --- what a transform or a batchify is given ---
@@ -306,7 +286,7 @@ def drawn_alike(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def told(sample: Any) -> int:
     """A number that depends on the types, dtypes, shapes and bits of all of it."""
-    return zlib.crc32(repr(outline(sample)).encode())
+    return zlib.crc32(repr(data_sets.outline(sample)).encode())
 
 
 def tell(*sample: Any) -> Any:
@@ -368,11 +348,11 @@ def test_transform_gets_what_mxnets_data_set_gives(labels, semantics, way, tmp_p
         compare(ImageRecordDataset(str(tmp_path / "a.rec")), way, "inline")
 
 
-@pytest.mark.parametrize("name", IN_MEMORY)
+@pytest.mark.parametrize("name", data_sets.IN_MEMORY)
 def test_transform_gets_samples_in_memory(name):
     for way, semantics in (("transform", False), ("batchify", True)):
         with numpy_semantics(semantics):
-            data = IN_MEMORY[name]()
+            data = data_sets.IN_MEMORY[name]()
             data = data if hasattr(data, "transform") else SimpleDataset(data)
             compare(data, way, ON_THREADS)
 

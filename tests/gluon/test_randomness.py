@@ -24,20 +24,12 @@ INLINE = {"num_workers": 0}
 THREADS = {"num_workers": 3, "thread_pool": True}
 
 
-# --- in a loader ---
-
-
 COUNT = 7
 
 
 def _draws_all(number: Any) -> Any:
-    return (
-        number,
-        random.random(),
-        np.random.rand(2),
-        nd.random.uniform(shape=(2,)),
-        np.random.randint(0, 1000),
-    )
+    drawn = nd.random.uniform(shape=(2,))
+    return number, random.random(), np.random.rand(2), drawn, np.random.randint(0, 1000)
 
 
 TRANSFORMS = {
@@ -230,9 +222,6 @@ def test_sampler_that_draws_gives_what_it_gives_mxnets_loader():
     with gluon_loader(FEW, 4, sampler=RandomSampler(SIZE), num_workers=0) as loader:
         np.random.seed(8)
         assert [values(loader) for _ in range(2)] == expected
-
-
-# --- what MXNet draws ---
 
 
 def _calls_numpy(x: Any) -> Any:

@@ -15,14 +15,7 @@ from mxnet.gluon.data.vision.transforms import ToTensor
 from mxnet.recordio import IRHeader, MXIndexedRecordIO, unpack
 from mxnet.recordio import pack as pack_record
 
-from adapters import (
-    Boxes,
-    Feature,
-    ImageDecoder,
-    RecordError,
-    open_images,
-    open_records,
-)
+from adapters import Boxes, Feature, ImageDecoder, RecordError, open_images, open_records
 from adapters.records import irheader
 from tests.gluon.data_sets import assert_same, numpy_semantics, theirs, values
 from tests.gluon.executors import EXECUTORS, THREADS, opened
@@ -32,14 +25,7 @@ from tests.plans import batch_of, notes_of, plan_of
 from tests.sources.example_files import encoded as encoded_example
 from tests.sources.example_files import file_of, sample
 from tests.sources.image_folders import folder, put, varied_and_packed
-from tests.sources.record_files import (
-    FORMATS,
-    SIZE,
-    damage,
-    jpeg_file,
-    write,
-    write_images,
-)
+from tests.sources.record_files import FORMATS, SIZE, damage, jpeg_file, write, write_images
 
 RANDOM = ImageDecoder(16, crop="random_resized", flip=True)
 DECODES: dict[str, Any] = {
@@ -111,18 +97,14 @@ def test_random_crop_is_that_of_safe_sequence(files):
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_path_and_a_glob_are_data_sets_of_images(files, format):
-    with (
-        opened(str(files[format]), "inline") as one,
-        opened(f"{files[format]}*", "inline") as other,
-    ):
+    given = str(files[format])
+    with opened(given, "inline") as one, opened(f"{given}*", "inline") as other:
         expected = list(one)
         assert_same(list(other), expected)
     assert len(expected) == -(-SIZE // 4)
 
 
-@pytest.mark.parametrize(
-    ("decode", "executor"), [("image", "inline"), (ImageDecoder(8), "threads-2")]
-)
+@pytest.mark.parametrize(("decode", "executor"), [("image", "inline"), (ImageDecoder(8), THREADS)])
 def test_damaged_record_is_named_with_its_sample(decode, executor, tmp_path):
     path = jpeg_file(tmp_path, "tfrecord")
     damage(path, path.stat().st_size - 100)
@@ -206,9 +188,6 @@ def test_file_that_was_opened_where_one_was_is_read(jpegs, tmp_path, monkeypatch
         assert_same(list(loader), theirs(data, batch_size=20))
 
 
-# --- images in files ---
-
-
 @pytest.mark.parametrize("given", [str, Path])
 def test_path_of_a_folder_gives_its_images(given, tmp_path):
     with opened(given(folder(tmp_path)), THREADS, 6) as loader:
@@ -277,18 +256,16 @@ def test_boxes_are_those_of_image_det_iter(tmp_path, header, width):
     record = mx.recordio.MXIndexedRecordIO(str(tmp_path / "a.idx"), str(tmp_path / "a.rec"), "w")
     for number, count in enumerate((3, 1, 4)):
         begins = rng.random((count, 2)) * 0.7
-        rows = np.column_stack(
-            [rng.integers(0, 9, count), begins, begins + 0.2, np.ones((count, width - 5))]
-        )
+        boxes = [begins, begins + 0.2, np.ones((count, width - 5))]
+        rows = np.column_stack([rng.integers(0, 9, count), *boxes])
         rows[-1, 3:5] -= 0.2 * (number == 2)  # Without an area: both drop it.
         label = np.array([*header, width, *[7.0] * (header[0] - 2), *rows.ravel()], np.float32)
         image = encoded(picture(40, 50), "JPEG")
         head = mx.recordio.IRHeader(0, label, number, 0)
         record.write_idx(number, mx.recordio.pack(head, image))
     record.close()
-    theirs = mx.image.ImageDetIter(
-        batch_size=3, data_shape=(3, 32, 32), path_imgrec=str(tmp_path / "a.rec")
-    )
+    path = str(tmp_path / "a.rec")
+    theirs = mx.image.ImageDetIter(batch_size=3, data_shape=(3, 32, 32), path_imgrec=path)
     labels = theirs.next().label[0].asnumpy()
     spec = {"image": ImageDecoder(32), "label": Boxes.im2rec(output="rel_xyxy")}
     for found, rows in zip(open_records(tmp_path / "a.rec", decode=spec), labels, strict=True):

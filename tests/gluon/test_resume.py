@@ -11,14 +11,7 @@ import mxnet as mx
 import numpy as np
 import pytest
 from mxnet.gluon.contrib.estimator import Estimator
-from mxnet.gluon.data import (
-    ArrayDataset,
-    BatchSampler,
-    FilterSampler,
-    RandomSampler,
-    Sampler,
-    SequentialSampler,
-)
+from mxnet.gluon.data import ArrayDataset, FilterSampler, Sampler, SequentialSampler
 from mxnet.gluon.data.vision.transforms import RandomFlipLeftRight
 
 from adapters import gluon_loader
@@ -26,9 +19,6 @@ from adapters.gluon import Resume
 from adapters.resuming import Lock
 from tests.gluon.data_sets import nd, numpy_semantics, outline, pixels, values
 from tests.gluon.executors import THREADS, arguments_of, opened, output_of
-
-# --- states ---
-
 
 SIZE = 23
 NUMBERS = np.arange(SIZE)
@@ -138,9 +128,6 @@ def test_a_pass_goes_on_in_a_new_process():
     assert output_of(script) == [f"{expected[1][3:]} {after}", f"{expected[2]} 3"]
 
 
-# --- what the state is ---
-
-
 def state(epoch: int, batch: int) -> dict[str, int]:
     return {"epoch": epoch, "batch": batch}
 
@@ -165,10 +152,8 @@ def test_state_is_the_batch_after_the_last_one_given(name, executor):
 
 def test_batch_that_is_on_its_way_to_a_device_was_not_given():
     with opened(NUMBERS, "inline", ctx=mx.cpu(1)) as loader:
-        assert [loader.state_dict() for _ in loader] == [
-            *(state(0, n) for n in range(1, 6)),
-            state(1, 0),
-        ]
+        states = [*(state(0, n) for n in range(1, 6)), state(1, 0)]
+        assert [loader.state_dict() for _ in loader] == states
 
 
 def test_end_without_a_length_is_known_when_it_is_there():
@@ -226,7 +211,7 @@ REFUSED: dict[str, Any] = {
     "rng": (NUMBERS, {"batch_transform": noisy}, "give seed"),
     "RandomSampler": (
         NUMBERS,
-        {"sampler": RandomSampler(SIZE), "seed": 3},
+        {"sampler": mx.gluon.data.RandomSampler(SIZE), "seed": 3},
         "which seed has no say in: give batch_size=..., shuffle=True and seed",
     ),
     "a sampler that draws": (NUMBERS, {"sampler": Drawing(), "seed": 3}, "a sampler of your own"),
@@ -261,7 +246,7 @@ def test_state_at_an_epochs_start_needs_no_seed():
 
 
 def test_rollover_of_mxnets_batch_sampler_is_refused():
-    sampler = BatchSampler(SequentialSampler(SIZE), 4, "rollover")
+    sampler = mx.gluon.data.BatchSampler(SequentialSampler(SIZE), 4, "rollover")
     with opened(NUMBERS, "inline", None, batch_sampler=sampler) as loader:
         list(loader)
         with pytest.raises(ValueError, match="rolls over"):
@@ -292,11 +277,9 @@ def test_wrong_epoch_is_refused(wrong, error):
         loader.set_epoch(wrong)
 
 
-# --- Resume ---
-
-
 SAMPLES, BATCH_SIZE, EPOCHS = 24, 4, 3
 BATCHES = SAMPLES // BATCH_SIZE
+STEPS = EPOCHS * BATCHES
 
 
 def noisy_pair(batch: Any, rng: np.random.Generator) -> Any:
@@ -310,24 +293,16 @@ def made_training(workers: int = 0) -> tuple[Any, Any, Any]:
     mx.random.seed(1)
     rng = np.random.default_rng(0)
     x = rng.normal(size=(SAMPLES, 5)).astype("float32")
-    loader = gluon_loader(
-        (x, x[:, :1] * 2),
-        BATCH_SIZE,
-        shuffle=True,
-        seed=4,
-        num_workers=workers,
-        batch_transform=noisy_pair,
-    )
+    options = {"num_workers": workers, "batch_transform": noisy_pair}
+    loader = gluon_loader((x, x[:, :1] * 2), BATCH_SIZE, shuffle=True, seed=4, **options)
     net = mx.gluon.nn.HybridSequential(prefix="net_")
     with net.name_scope():  # MXNet sorts the parameters by their names, and dense9 after dense10.
         net.add(mx.gluon.nn.Dense(6, "relu"), mx.gluon.nn.BatchNorm(), mx.gluon.nn.Dropout(0.5))
         net.add(mx.gluon.nn.Dense(1))
     net.initialize()
-    trainer = mx.gluon.Trainer(
-        net.collect_params(),
-        "adam",
-        {"learning_rate": 0.05, "lr_scheduler": mx.lr_scheduler.FactorScheduler(3, 0.9)},
-    )
+    schedule = mx.lr_scheduler.FactorScheduler(3, 0.9)
+    rates = {"learning_rate": 0.05, "lr_scheduler": schedule}
+    trainer = mx.gluon.Trainer(net.collect_params(), "adam", rates)
     return loader, net, trainer
 
 
@@ -363,14 +338,12 @@ def whole(tmp_path_factory) -> list[Any]:
     return train(tmp_path_factory.mktemp("whole"))
 
 
-@pytest.mark.parametrize(
-    ("kill_at", "workers"), [(BATCHES, 2), (BATCHES + 3, 0), (EPOCHS * BATCHES - 1, 2)]
-)
+@pytest.mark.parametrize(("kill_at", "workers"), [(BATCHES, 2), (BATCHES + 3, 0), (STEPS - 1, 2)])
 def test_loop_goes_on_with_the_same_losses(kill_at, workers, whole, tmp_path):
     assert train(tmp_path, kill_at, workers) == whole[:kill_at]
     assert train(tmp_path, workers=2 - workers) == whole[kill_at:]
     assert train(tmp_path) == []
-    assert len(whole) == EPOCHS * BATCHES
+    assert len(whole) == STEPS
 
 
 def test_loop_goes_on_under_numpy_semantics(tmp_path):
@@ -410,9 +383,7 @@ def estimated(path: Path, kill_at: int | None = None) -> Any:
             seen.append(float(kwargs["loss"][0].mean().asscalar()))
 
     with loader:
-        estimator = Estimator(
-            net, mx.gluon.loss.L2Loss(), train_metrics=mx.metric.MAE(), trainer=trainer
-        )
+        estimator = Estimator(net, mx.gluon.loss.L2Loss(), mx.metric.MAE(), trainer=trainer)
         estimator.logger.disabled = True
         resume = Resume(path, loader, "1 batch", seed=7)
         try:
@@ -426,9 +397,9 @@ def test_estimator_goes_on_with_the_same_losses(tmp_path):
     expected = estimated(tmp_path / "whole")
     killed = estimated(tmp_path / "killed", BATCHES + 3)
     continued = estimated(tmp_path / "killed")
-    assert len(expected) == EPOCHS * BATCHES
+    assert len(expected) == STEPS
     assert killed == expected[: len(killed)]
-    assert BATCHES < len(continued) < EPOCHS * BATCHES
+    assert BATCHES < len(continued) < STEPS
     assert continued == expected[-len(continued) :]
 
 
@@ -468,9 +439,6 @@ def test_folder_is_locked_until_other_handlers_have_ended(tmp_path):
 def test_another_loader_is_refused(tmp_path):
     with pytest.raises(TypeError, match="loader must be one of gluon_loader"):
         Resume(tmp_path, mx.gluon.data.DataLoader(mx.gluon.data.ArrayDataset([1, 2]), 1))
-
-
-# --- replay ---
 
 
 def same(one: Any, other: Any) -> bool:

@@ -44,9 +44,6 @@ def raising(error: BaseException) -> Iterator[int]:
     raise error
 
 
-# --- order ---
-
-
 @pytest.mark.parametrize("order", [{"shuffle": True}, {"shuffle": "blocks", "seed": 1}], ids=str)
 def test_rollover_of_a_shuffled_order_loses_no_sample(order):
     with gluon_loader(NUMBERS, 4, last_batch="rollover", **order, **INLINE) as loader:
@@ -65,9 +62,6 @@ def test_seed_may_be_any_integer_from_0_on(seed):
         with gluon_loader(SQUARES, 4, shuffle=True, seed=seed, **INLINE) as loader:
             orders.append(of_squares(loader))
     assert orders[0] == orders[1]
-
-
-# --- samplers of the user's own ---
 
 
 @DATA

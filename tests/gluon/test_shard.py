@@ -22,9 +22,7 @@ from tests.gluon.executors import THREADS, opened
 
 SIZE, COUNT = 23, 3
 NUMBERS = np.arange(SIZE)
-ORDERS = pytest.mark.parametrize(
-    "order", [{}, {"shuffle": True, "seed": 4}], ids=["plain", "shuffled"]
-)
+ORDERS = pytest.mark.parametrize("order", [{}, {"shuffle": True, "seed": 4}], ids=str)
 
 
 def shards(passes: int = 1, **arguments: Any) -> list[Any]:
@@ -88,9 +86,6 @@ def test_what_makes_no_sense_is_refused(arguments, error, message):
     assert message in str(info.value)
 
 
-# --- Resume with other shards, within an epoch ---
-
-
 def trained(
     folder: Path, shard: Any, batch_size: int, kill_at: int | None = None
 ) -> list[tuple[int, list[int]]]:
@@ -124,9 +119,6 @@ def test_other_shards_resume_within_an_epoch(count, batch_size, tmp_path):
         assert sorted(n for epoch, numbers in seen for n in numbers if epoch == 1) == [*range(24)]
 
 
-# --- shard="auto" and shard=kv: the part of this process ---
-
-
 FEW = np.arange(24)
 
 
@@ -146,35 +138,27 @@ def read(batches: Any) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    ("shard", "order", "expected"),
+    ("shard", "last_batch", "expected"),
     [
-        (Kv(), {}, FEW[1::3]),
-        (Kv(), {"last_batch": "rollover"}, FEW[1::3]),
-        (mx.kv.create("local"), {}, FEW),
+        (Kv(), "keep", FEW[1::3]),
+        (Kv(), "rollover", FEW[1::3]),
+        (mx.kv.create("local"), "keep", FEW),
     ],
     ids=["keep", "rollover", "one process"],
 )
-def test_kvstore_says_the_shard(shard, order, expected):
-    with opened(FEW, "inline", shard=shard, **order) as loader:
+def test_kvstore_says_the_shard(shard, last_batch, expected):
+    with opened(FEW, "inline", shard=shard, last_batch=last_batch) as loader:
         assert read(loader) == expected.tolist()
 
 
 @pytest.mark.parametrize(
     ("use", "order"),
-    [
-        (iter, {}),
-        (len, {"last_batch": "rollover"}),
-        (lambda loader: loader.state_dict(), {}),
-    ],
+    [(iter, {}), (len, {"last_batch": "rollover"}), (lambda loader: loader.state_dict(), {})],
 )
 def test_first_use_settles_it(use, order, monkeypatch):
     with opened(FEW, "inline", shard="auto", **order) as loader:
-        module = SimpleNamespace(
-            is_available=lambda: True,
-            is_initialized=lambda: True,
-            get_rank=lambda: 1,
-            get_world_size=lambda: 2,
-        )
+        place = {"get_rank": lambda: 1, "get_world_size": lambda: 2}
+        module = SimpleNamespace(is_available=lambda: True, is_initialized=lambda: True, **place)
         monkeypatch.setitem(sys.modules, "torch.distributed", module)
         use(loader)
         monkeypatch.delitem(sys.modules, "torch.distributed")

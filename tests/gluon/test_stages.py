@@ -12,15 +12,12 @@ import mxnet as mx
 import numpy as np
 import pytest
 from mxnet.gluon.data import ArrayDataset, SimpleDataset
+from mxnet.gluon.data.vision import transforms
 from mxnet.gluon.data.vision.transforms import (
     Cast,
     CenterCrop,
     Compose,
     CropResize,
-    Normalize,
-    RandomFlipLeftRight,
-    RandomFlipTopBottom,
-    RandomResizedCrop,
     Resize,
     ToTensor,
 )
@@ -78,7 +75,7 @@ FIXED: dict[str, Callable[[], Any]] = {
     "CropResize to a square": lambda: CropResize(0, 0, 6, 7, 4, 2),
     "Compose of one": lambda: Compose([ToTensor()]),
     "Compose": lambda: Compose(
-        [Resize(6), CenterCrop(4), ToTensor(), Normalize(0.13, 0.31), Cast("float16")]
+        [Resize(6), CenterCrop(4), ToTensor(), transforms.Normalize(0.13, 0.31), Cast("float16")]
     ),
     "Compose in Compose": lambda: Compose([Compose([CenterCrop(5), ToTensor()]), Cast("float64")]),
     "HybridSequential": lambda: sequential(Resize(5), ToTensor(), hybrid=False),
@@ -103,17 +100,12 @@ def test_block_gives_mxnets_values(name, dtype, channels):
     check(equal_images(dtype, channels), FIXED[name](), 3)
 
 
+COMPOSED = [("Compose of one", 1), ("Compose", 5), ("Compose in Compose", 3)]
+SEQUENTIAL = [("HybridSequential", 2), ("HybridSequential, hybridized", 2)]
+
+
 @KINDS
-@pytest.mark.parametrize(
-    ("name", "steps"),
-    [
-        ("Compose of one", 1),
-        ("Compose", 5),
-        ("Compose in Compose", 3),
-        ("HybridSequential", 2),
-        ("HybridSequential, hybridized", 2),
-    ],
-)
+@pytest.mark.parametrize(("name", "steps"), COMPOSED + SEQUENTIAL)
 def test_blocks_in_a_row_give_mxnets_values(name, steps, dtype, channels):
     check(equal_images(dtype, channels), FIXED[name](), 3, steps)
     check(other_images(dtype, channels), FIXED[name](), 1, steps)
@@ -156,24 +148,22 @@ def test_crops_of_some_images_give_mxnets_values(size):
 )
 def test_normalize_gives_mxnets_values(mean, std, channels, make, dtype, batch_size):
     data = make(dtype, channels).transform_first(ToTensor())
-    check(data, Normalize(mean, std), batch_size, steps=2)
+    check(data, transforms.Normalize(mean, std), batch_size, steps=2)
 
 
 def test_normalize_of_infinities_gives_what_mxnet_gives():
     images = nd(np.full((2, 3, 2, 2), np.inf, np.float32))
     images[0] = 3
-    check(ArrayDataset(images, [0, 1]), Normalize(1.0, 2.0), 2)
+    check(ArrayDataset(images, [0, 1]), transforms.Normalize(1.0, 2.0), 2)
 
 
-@pytest.mark.parametrize(
-    "target", ["uint8", "int8", "int32", "int64", "float16", "float32", "bool"]
-)
-def test_cast_between_any_two_dtypes_gives_mxnets_values(target):
+@pytest.mark.parametrize("to", ["uint8", "int8", "int32", "int64", "float16", "float32", "bool"])
+def test_cast_between_any_two_dtypes_gives_mxnets_values(to):
     for source in ("uint8", "int8", "int32", "int64", "float16", "float64", "bool"):
         values = np.array([[0, 1, 2, 100], [127, 3, 50, 11]], np.float64)
         if np.dtype(source).kind == "f":
             values = np.concatenate([values + 0.49, values * 1e-9, values / 2])
-        check(ArrayDataset(nd(values.astype(source)), list(range(len(values)))), Cast(target), 2)
+        check(ArrayDataset(nd(values.astype(source)), list(range(len(values)))), Cast(to), 2)
 
 
 @pytest.mark.parametrize("target", ["float16", "float32", "float64", "bool"])
@@ -215,7 +205,8 @@ def test_hooks_of_a_block_are_called():
 
 
 def test_explain_says_what_runs_a_batch_at_a_time(capsys):
-    data = equal_images("uint8", 3).transform_first(Compose([RandomFlipLeftRight(), ToTensor()]))
+    block = Compose([transforms.RandomFlipLeftRight(), ToTensor()])
+    data = equal_images("uint8", 3).transform_first(block)
     with gluon_loader(data.transform(lambda *sample: sample), 2, **INLINE) as loader:
         loader.explain()
     lines = capsys.readouterr().out.splitlines()
@@ -231,14 +222,16 @@ def test_explain_says_what_runs_a_batch_at_a_time(capsys):
 # --- those that are random ---
 
 
+def flips() -> list[Any]:
+    return [transforms.RandomFlipLeftRight(), transforms.RandomFlipTopBottom()]
+
+
 MANY = 400
 RANDOM: dict[str, Callable[[], Any]] = {
-    "left right": RandomFlipLeftRight,
-    "top bottom": RandomFlipTopBottom,
-    "crop": lambda: RandomResizedCrop((3, 4)),
-    "all": lambda: Compose(
-        [RandomResizedCrop(5), RandomFlipTopBottom(), RandomFlipLeftRight(), ToTensor()]
-    ),
+    "left right": transforms.RandomFlipLeftRight,
+    "top bottom": transforms.RandomFlipTopBottom,
+    "crop": lambda: transforms.RandomResizedCrop((3, 4)),
+    "all": lambda: Compose([transforms.RandomResizedCrop(5), *flips(), ToTensor()]),
 }
 
 
@@ -267,7 +260,7 @@ def test_about_half_of_the_images_are_flipped(name, axis, dtype):
 
 def test_crop_of_the_whole_is_the_resized_image():
     data = nd(pixels(6, 8, 8))
-    crop = RandomResizedCrop((4, 5), scale=(1.0, 1.0), ratio=(1.0, 1.0))
+    crop = transforms.RandomResizedCrop((4, 5), scale=(1.0, 1.0), ratio=(1.0, 1.0))
     with gluon_loader(SimpleDataset(data).transform(crop), 6, **INLINE) as loader:
         assert_same(list(loader), theirs(SimpleDataset(data).transform(crop), batch_size=6))
 
@@ -276,7 +269,8 @@ def test_crops_cover_the_areas_and_ratios_that_were_asked_for():
     # An image of its own coordinates: a crop's corners say where it was.
     y, x = np.mgrid[:100, :100]
     image = nd(np.stack([y, x, x], 2).astype(np.float32))
-    crop = RandomResizedCrop((50, 50), scale=(0.2, 0.5), ratio=(0.5, 2.0), interpolation=0)
+    scales = {"scale": (0.2, 0.5), "ratio": (0.5, 2.0)}
+    crop = transforms.RandomResizedCrop((50, 50), **scales, interpolation=0)
     data = SimpleDataset([image] * 300).transform(crop)
     with gluon_loader(data, 300, seed=1, **INLINE) as loader:
         crops = next(iter(loader)).asnumpy()
@@ -323,7 +317,7 @@ def test_draws_depend_on_seed_epoch_and_sample_alone(name):
 def test_two_flips_in_a_row_draw_independently():
     image = pixels(1, 3, 4)[0]
     data = SimpleDataset([nd(image)] * MANY)
-    data = data.transform_first(Compose([RandomFlipLeftRight(), RandomFlipTopBottom()]))
+    data = data.transform_first(Compose(flips()))
     with gluon_loader(data, 50, seed=0, **INLINE) as loader:
         images = np.concatenate([batch.asnumpy() for batch in loader])
     for y, x in itertools.product([1, -1], [1, -1]):
@@ -377,7 +371,7 @@ class InvertedStage(Stage):
 
 def test_own_stage(monkeypatch, capsys):
     images = mx.nd.arange(10 * 4 * 4).reshape((10, 4, 4, 1))
-    data = mx.gluon.data.ArrayDataset(images, np.arange(10)).transform_first(Inverted())
+    data = ArrayDataset(images, np.arange(10)).transform_first(Inverted())
     one_by_one = [x.asnumpy() for x, _ in gluon_loader(data, 4, num_workers=0)]
     monkeypatch.setitem(STAGES, Inverted, InvertedStage)
     with gluon_loader(data, 4, num_workers=0) as loader:

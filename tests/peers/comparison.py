@@ -10,16 +10,13 @@ from tests.peers.outcomes import PASSED, REPLACED, Outcome, Outcomes
 
 
 class Deviation(NamedTuple):
-    """Tests of theirs that ours is not meant to pass."""
+    """Tests of theirs that ours is not meant to pass: none that fits may pass."""
 
     suite: str
-    test: str
-    """``file.py::Class::test``; ``*`` stands for anything. None of those that it fits may pass."""
+    test: str  # ``file.py::Class::test``; ``*`` stands for anything.
     reason: str
-    variants: tuple[str, ...] = ()
-    """Those of the suite's that it concerns; all if there are none."""
-    since: tuple[int, ...] = ()
-    """The peer's first version that has these tests."""
+    variants: tuple[str, ...] = ()  # Those of the suite's that it concerns; all if there are none.
+    since: tuple[int, ...] = ()  # The peer's first version that has these tests.
 
     def concerns(self, suite: str, variant: str, version: tuple[int, ...]) -> bool:
         """Whether it is about this run."""
@@ -28,13 +25,7 @@ class Deviation(NamedTuple):
 
 
 def problems(theirs: Outcomes, ours: Outcomes, deviations: Sequence[Deviation]) -> list[str]:
-    """What has to be mended, or put into the list or taken off it.
-
-    Args:
-        theirs: What became of the tests as they are.
-        ours: The same with ours in place.
-        deviations: Those that concern these runs.
-    """
+    """What has to be mended, or put into the list of deviations or taken off it."""
     found = [] if REPLACED in ours else ["no test was given anything of ours"]
     unused = {deviation.test for deviation in deviations}
     for test in [test for test, outcome in theirs.items() if outcome.result == PASSED]:

@@ -15,23 +15,20 @@ from typing import NamedTuple
 
 import pytest
 
-FILE = "ADAPTERS_PEERS_OUTCOMES"
-"""The environment variable that names the file to write to."""
-SELECTED = "ADAPTERS_PEERS_SELECTED"
-"""That with the regular expression of what is run, in ``file.py::Class::test``."""
+# Environment variables: the file to write to, and what is run, as a regular expression in
+# ``file.py::Class::test``.
+FILE, SELECTED = "ADAPTERS_PEERS_OUTCOMES", "ADAPTERS_PEERS_SELECTED"
+# Stands among the outcomes in the place of a test.
 REPLACED = "an object of ours has taken the place of one of the peer's"
-"""Stands among the outcomes in the place of a test."""
 
 PASSED, FAILED, SKIPPED, UNFINISHED = "passed", "failed", "skipped", "unfinished"
 
 
 class Outcome(NamedTuple):
-    """Of one test."""
+    """Of one test; it is unfinished if the process ended in it."""
 
     result: str
-    """``"passed"``, ``"failed"``, ``"skipped"``, or ``"unfinished"`` if the process ended in it."""
-    message: str = ""
-    """The end of its traceback, or why it was skipped."""
+    message: str = ""  # The end of its traceback, or why it was skipped.
 
 
 Outcomes = dict[str, Outcome]

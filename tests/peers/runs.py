@@ -18,8 +18,8 @@ import pytest
 from tests.peers import outcomes
 from tests.peers.outcomes import Outcomes
 
+# The environment variable that names MXNet's source, as a tree or as an archive.
 MXNET_SOURCE = "ADAPTERS_MXNET_SOURCE"
-"""The environment variable that names MXNet's source, as a tree or as an archive."""
 
 
 @dataclass(frozen=True)
@@ -28,16 +28,11 @@ class Suite:
 
     name: str
     package: str
-    files: tuple[str, ...]
-    """Below the root of the source."""
-    replacement: str
-    """The plugin that puts ours in place."""
-    variants: Mapping[str, Mapping[str, str]]
-    """What is run, and with which environment."""
-    selection: str = ""
-    """A regular expression in ``file.py::Class::test`` of what has to do with what is replaced."""
-    surroundings: tuple[str, ...] = ()
-    """Plugins that theirs need, too."""
+    files: tuple[str, ...]  # Below the root of the source.
+    replacement: str  # The plugin that puts ours in place.
+    variants: Mapping[str, Mapping[str, str]]  # What is run, and with which environment.
+    selection: str = ""  # A regular expression in ``file.py::Class::test``: what concerns it.
+    surroundings: tuple[str, ...] = ()  # Plugins that theirs need, too.
 
 
 # Every worker process imports Keras and its backend.
@@ -75,12 +70,7 @@ SUITES = (
 
 
 def find(suite: Suite, folder: Path) -> Path:
-    """The root of the source; skips the test where the package or its tests aren't there.
-
-    Args:
-        suite: Whose files are looked for.
-        folder: Where an archive may be unpacked to.
-    """
+    """The root of the source, unpacked to the folder if need be; skips the test without one."""
     spec = importlib.util.find_spec(suite.package)
     if spec is None:
         pytest.skip(f"{suite.package} isn't installed")
@@ -109,14 +99,9 @@ _LIMIT_SECONDS = 900
 def started(
     suite: Suite, variant: str, root: Path, folder: Path, *, ours: bool
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Start the tests of a suite, and kill them at the end; ``ended`` waits for them.
+    """Start the tests of a suite, which lie in ``root``; ``ended`` waits for them.
 
-    Args:
-        suite: What is run.
-        variant: The name of one of the suite's.
-        root: Where its files are.
-        folder: An empty one to run in, as an absolute path.
-        ours: Put ours in the place of theirs.
+    They run in an empty folder, and are killed at the end.
     """
     replacement = [suite.replacement, "tests.peers.by_value"] if ours else []
     plugins = ["tests.peers.outcomes", *suite.surroundings, *replacement]
@@ -139,16 +124,11 @@ def started(
         "PYTHONPATH": os.pathsep.join(map(str, (_REPOSITORY, root))),
         "TF_CPP_MIN_LOG_LEVEL": "3",
     }
+    options = {"cwd": work, "env": environment, "start_new_session": True}
     with (
         (folder / "output").open("wb") as output,
         subprocess.Popen(
-            command,
-            cwd=work,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
+            command, **options, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
         ) as process,
     ):
         try:

@@ -16,6 +16,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 
+# Programs begin with this,
 _NUMBERS = """
 import os, signal, time
 import numpy as np
@@ -35,9 +36,9 @@ def numbers(batches):
     return [[row[0] for row in batch] for batch in batches]
 """
 
-_TORCH = (
-    _NUMBERS
-    + """
+# and with what belongs to the package that they are about.
+PRELUDES = {
+    "torch": """
 import torch
 from torch.utils.data import DataLoader
 
@@ -49,23 +50,17 @@ def epoch(workers):
     order = torch.Generator().manual_seed(1)
     loader = DataLoader(Drawn(), 8, shuffle=True, num_workers=workers, generator=order)
     return [batch.tolist() for batch in loader]
-"""
-)
-
-_MXNET = (
-    "from adapters.gluon import import_mxnet; import_mxnet()\n"
-    + _NUMBERS
-    + """
+""",
+    "mxnet": """
+from adapters.gluon import import_mxnet; import_mxnet()
 import psutil
 from mxnet.gluon.data import DataLoader
 
 def epoch(workers):
     np.random.seed(1)
     return [batch.asnumpy().tolist() for batch in DataLoader(Numbers(), 8, num_workers=workers)]
-"""
-)
-
-_TF = """
+""",
+    "tensorflow": """
 import tempfile
 import tensorflow as tf
 
@@ -80,11 +75,8 @@ def data(calls, stateless):
 def epoch(calls, stateless):
     tf.random.set_seed(1)
     return [[part.numpy().tolist() for part in batch] for batch in data(calls, stateless)]
-"""
-
-_GRAIN = (
-    _NUMBERS
-    + """
+""",
+    "grain": """
 import grain.python as grain
 
 def loader(workers, seconds=0.0):
@@ -102,11 +94,9 @@ def chain(workers):
     if workers:
         made = made.mp_prefetch(grain.MultiprocessingOptions(num_workers=workers))
     return [batch[:, 0].tolist() for batch in made]
-"""
-)
-
-_DALI = """
-import os, tempfile
+""",
+    "nvidia.dali": """
+import tempfile
 from nvidia.dali import fn, pipeline_def, tfrecord
 from adapters import RecordWriter
 from tests.sources.example_files import encoded
@@ -131,12 +121,10 @@ def made(threads, checkpoint=None):
 def batches(pipeline, count):
     found = [pipeline.run() for _ in range(count)]
     return [[part.as_array().ravel().tolist() for part in batch] for batch in found]
-"""
-
-_KERAS = """
-import multiprocessing, os, signal, threading, time
+""",
+    "keras": """
+import multiprocessing, threading
 import keras
-import numpy as np
 
 class Batches(keras.utils.PyDataset):
     def __len__(self):
@@ -159,120 +147,111 @@ def ends(callbacks):
     fit.start()
     fit.join(30)
     return not fit.is_alive()
-"""
+""",
+}
 
 FACTS = {
     "Keras's PyDataset waits for what a killed worker process had": (
         "keras",
-        _KERAS
-        + "print(ends([]), ends([Kill()]), flush=True)\n"
-        + "for child in multiprocessing.active_children():\n    child.kill()\n"
-        + "os._exit(0)",
+        "print(ends([]), ends([Kill()]), flush=True)\n"
+        "for child in multiprocessing.active_children():\n    child.kill()\n"
+        "os._exit(0)",
         "True False",
     ),
     "DALI gives the same batches for every number of threads, each sample once": (
         "nvidia.dali",
-        _DALI
-        + "a = batches(made(1), 5)\n"
-        + "print(a == batches(made(4), 5), sorted(sum((x for x, _ in a), [])) == list(range(40)))",
+        "a = batches(made(1), 5)\n"
+        "print(a == batches(made(4), 5), sorted(sum((x for x, _ in a), [])) == list(range(40)))",
         "True True",
     ),
     "DALI's checkpoint continues with other threads": (
         "nvidia.dali",
-        _DALI
-        + "first = made(1); batches(first, 2); saved = first.checkpoint()\n"
-        + "print(batches(made(4, saved), 3) == batches(first, 3))",
+        "first = made(1); batches(first, 2); saved = first.checkpoint()\n"
+        "print(batches(made(4, saved), 3) == batches(first, 3))",
         "True",
     ),
     "PyTorch's order is the same for every number of workers, its random numbers aren't": (
         "torch",
-        _TORCH + "a, b = epoch(0), epoch(2)\nprint(numbers(a) == numbers(b), a == b)",
+        "a, b = epoch(0), epoch(2)\nprint(numbers(a) == numbers(b), a == b)",
         "True False",
     ),
     "PyTorch notices a killed worker and raises": (
         "torch",
-        _TORCH
-        + "it = iter(DataLoader(Numbers(0.05), 8, num_workers=2)); next(it)\n"
-        + "os.kill(it._workers[0].pid, signal.SIGKILL)\n"
-        + "try:\n    print(len(list(it)))\nexcept RuntimeError as e:\n"
-        + "    print('exited' in str(e) or 'killed' in str(e))",
+        "it = iter(DataLoader(Numbers(0.05), 8, num_workers=2)); next(it)\n"
+        "os.kill(it._workers[0].pid, signal.SIGKILL)\n"
+        "try:\n    print(len(list(it)))\nexcept RuntimeError as e:\n"
+        "    print('exited' in str(e) or 'killed' in str(e))",
         "True",
     ),
     "PyTorch's loader has no state": (
         "torch",
-        _TORCH + "print(hasattr(DataLoader(Numbers()), 'state_dict'))",
+        "print(hasattr(DataLoader(Numbers()), 'state_dict'))",
         "False",
     ),
     "MXNet's order is the same for every number of workers, its random numbers aren't": (
         "mxnet",
-        _MXNET + "a, b = epoch(0), epoch(2)\nprint(numbers(a) == numbers(b), a == b)",
+        "a, b = epoch(0), epoch(2)\nprint(numbers(a) == numbers(b), a == b)",
         "True False",
     ),
     "MXNet's forked workers draw the same random numbers": (
         "mxnet",
-        _MXNET + "print(len({row[1] for batch in epoch(2) for row in batch}) < 40)",
+        "print(len({row[1] for batch in epoch(2) for row in batch}) < 40)",
         "True",
     ),
     "MXNet waits for a killed worker until its timeout": (
         "mxnet",
-        _MXNET
-        + "import multiprocessing\n"
-        + "it = iter(DataLoader(Numbers(0.05), 8, num_workers=2, timeout=5)); next(it)\n"
-        + "began = time.monotonic()\n"
-        + "os.kill(psutil.Process().children()[0].pid, signal.SIGKILL)\n"
-        + "try:\n    print(len(list(it)))\nexcept multiprocessing.context.TimeoutError:\n"
-        + "    print('timeout', time.monotonic() - began > 4)\n"
-        + "os.sys.stdout.flush(); os._exit(0)",
+        "import multiprocessing\n"
+        "it = iter(DataLoader(Numbers(0.05), 8, num_workers=2, timeout=5)); next(it)\n"
+        "began = time.monotonic()\n"
+        "os.kill(psutil.Process().children()[0].pid, signal.SIGKILL)\n"
+        "try:\n    print(len(list(it)))\nexcept multiprocessing.context.TimeoutError:\n"
+        "    print('timeout', time.monotonic() - began > 4)\n"
+        "os.sys.stdout.flush(); os._exit(0)",
         "timeout True",
     ),
     "tf.data keeps the order with parallel calls, and random numbers where they are stateless": (
         "tensorflow",
-        _TF
-        + "a, b = epoch(1, False), epoch(8, False)\n"
-        + "print([x[0] for x in a] == [x[0] for x in b], epoch(1, True) == epoch(8, True))",
+        "a, b = epoch(1, False), epoch(8, False)\n"
+        "print([x[0] for x in a] == [x[0] for x in b], epoch(1, True) == epoch(8, True))",
         "True True",
     ),
     "tf.data repeats seeded random numbers of parallel calls only by chance": (
         "tensorflow",
-        _TF + "first = epoch(8, False)\nprint(all(epoch(8, False) == first for _ in range(5)))",
+        "first = epoch(8, False)\nprint(all(epoch(8, False) == first for _ in range(5)))",
         "False",
     ),
     "tf.data's iterators can be saved, unless Python is called": (
         "tensorflow",
-        _TF
-        + "folder = tempfile.mkdtemp()\n"
-        + "it = iter(data(2, True)); next(it)\n"
-        + "saved = tf.train.Checkpoint(iterator=it).save(folder + '/a')\n"
-        + "again = iter(data(2, True)); tf.train.Checkpoint(iterator=again).restore(saved)\n"
-        + "print(next(it)[0].numpy().tolist() == next(again)[0].numpy().tolist())\n"
-        + "source = tf.data.Dataset.from_generator(lambda: iter(range(9)), output_types=tf.int64)\n"
-        + "try:\n    tf.train.Checkpoint(iterator=iter(source)).save(folder + '/b')\n"
-        + "except tf.errors.FailedPreconditionError:\n    print('refused')",
+        "folder = tempfile.mkdtemp()\n"
+        "it = iter(data(2, True)); next(it)\n"
+        "saved = tf.train.Checkpoint(iterator=it).save(folder + '/a')\n"
+        "again = iter(data(2, True)); tf.train.Checkpoint(iterator=again).restore(saved)\n"
+        "print(next(it)[0].numpy().tolist() == next(again)[0].numpy().tolist())\n"
+        "source = tf.data.Dataset.from_generator(lambda: iter(range(9)), output_types=tf.int64)\n"
+        "try:\n    tf.train.Checkpoint(iterator=iter(source)).save(folder + '/b')\n"
+        "except tf.errors.FailedPreconditionError:\n    print('refused')",
         "True\nrefused",
     ),
     "Grain's Dataset API gives the same batches for every number of workers": (
         "grain",
-        _GRAIN
-        + "if __name__ == '__main__':\n    a = chain(0)\n"
-        + "    print(a == chain(2) == chain(3), sorted(sum(a, [])) == list(range(40)))",
+        "if __name__ == '__main__':\n    a = chain(0)\n"
+        "    print(a == chain(2) == chain(3), sorted(sum(a, [])) == list(range(40)))",
         "True True",
     ),
     "Grain's DataLoader makes other batches for other numbers of workers, each sample once": (
         "grain",
-        _GRAIN
-        + "if __name__ == '__main__':\n    a, b = epoch(0), epoch(2)\n"
-        + "    print(a == b, b == epoch(2), sorted(sum(b, [])) == list(range(40)))",
+        "if __name__ == '__main__':\n    a, b = epoch(0), epoch(2)\n"
+        "    print(a == b, b == epoch(2), sorted(sum(b, [])) == list(range(40)))",
         "False True True",
     ),
     "Grain's state continues with the same number of workers only": (
         "grain",
-        _GRAIN
-        + "if __name__ == '__main__':\n"
-        + "    it = iter(loader(2)); next(it); state = it.get_state()\n"
-        + "    again = iter(loader(2)); again.set_state(state)\n"
-        + "    print((next(it)[:, 0] == next(again)[:, 0]).all())\n"
-        + "    try:\n        iter(loader(3)).set_state(state)\n"
-        + "    except ValueError:\n        print('refused')",
+        "if __name__ == '__main__':\n"
+        "    it = iter(loader(2)); next(it); state = it.get_state()\n"
+        "    again = iter(loader(2)); again.set_state(state)\n"
+        "    print((next(it)[:, 0] == next(again)[:, 0]).all())\n"
+        "    try:\n        iter(loader(3)).set_state(state)\n"
+        "    except ValueError:\n        print('refused')",
         "True\nrefused",
     ),
 }
@@ -293,19 +272,12 @@ def test_a_fact_of_a_peer(fact, tmp_path):
     if not is_installed(package):
         pytest.skip(f"{package} isn't installed")
     script = tmp_path / "fact.py"
-    script.write_text(program)
-    finished = subprocess.run(
-        [sys.executable, str(script)],
-        env={
-            **os.environ,
-            "PYTHONPATH": str(ROOT),
-            "TF_CPP_MIN_LOG_LEVEL": "3",
-            "KERAS_BACKEND": "jax" if is_installed("jax") else "tensorflow",
-        },
-        capture_output=True,
-        text=True,
-        timeout=100,
-    )
+    script.write_text(_NUMBERS + PRELUDES[package] + program)
+    backend = "jax" if is_installed("jax") else "tensorflow"
+    own = {"PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3", "KERAS_BACKEND": backend}
+    options = {"env": {**os.environ, **own}, "timeout": 100}
+    command = [sys.executable, str(script)]
+    finished = subprocess.run(command, capture_output=True, text=True, **options)
     # MXNet says something of its own before.
     assert finished.stdout.strip().endswith(printed), finished.stdout + finished.stderr[-2_000:]
 

@@ -14,17 +14,13 @@ from tests.peers.comparison import DEVIATIONS, Deviation, problems
 from tests.peers.outcomes import FAILED, PASSED, REPLACED, SKIPPED, UNFINISHED, Outcome, Outcomes
 from tests.peers.runs import SUITES, Suite, ended, find, started
 
+RUNS = [(suite, variant) for suite in SUITES for variant in suite.variants]
+NAMES = [f"{suite.name} {variant}".strip() for suite, variant in RUNS]
+
 
 @pytest.mark.full
 @pytest.mark.timeout(2000)
-@pytest.mark.parametrize(
-    ("suite", "variant"),
-    [
-        pytest.param(suite, variant, id=f"{suite.name} {variant}".strip())
-        for suite in SUITES
-        for variant in suite.variants
-    ],
-)
+@pytest.mark.parametrize(("suite", "variant"), RUNS, ids=NAMES)
 def test_ours_passes_what_theirs_passes(suite: Suite, variant: str, tmp_path: Path):
     root = find(suite, tmp_path / "source")
     backend = suite.variants[variant].get("KERAS_BACKEND")
