@@ -17,6 +17,7 @@ from adapters.keras.hooks import next_keras_epoch
 from adapters.keras.internals import (
     SPLITS_EXECUTIONS,
     Adapter,
+    runs_eagerly,
     takes_elements,
     tensorflow,
 )
@@ -86,7 +87,9 @@ class SafeSequenceAdapter(Adapter):
         self.trains_now = call is None
         """True once what is read is consumed, as Keras has built the model."""
         self._in_epoch = self._on_tensorflow = self._strategy = False
-        self._takes_elements = call is not None and takes_elements(call.model)
+        takes = call is not None and takes_elements(call.model)
+        self._model = weakref.ref(call.model) if takes else None
+        """Model whose steps take batches from Python, on TensorFlow."""
         self.reads_elsewhere = False
         """True if a thread of TensorFlow reads, and the trainer may be behind."""
         self._signature: dataset.Signature | None = None
@@ -214,7 +217,7 @@ class SafeSequenceAdapter(Adapter):
         """``tf.data.Dataset`` of the batches, see ``dataset``."""
         if keras.backend.backend() != "tensorflow":
             return super().get_tf_dataset()
-        self._on_tensorflow, self.reads_elsewhere = True, not self._takes_elements
+        self._on_tensorflow, self.reads_elsewhere = True, self._model is None
         self._strategy = tensorflow().distribute.has_strategy()
         engine, ahead = self._engine, self._may_read_ahead
         # One batch in the prefetch buffer and one on its way there.
@@ -242,7 +245,12 @@ class SafeSequenceAdapter(Adapter):
 
         if self.reads_elsewhere:
             return dataset.tf_dataset(iterator, signature.specs, ahead)
-        return dataset.Elements(iterator, signature.specs)
+        model = self._model
+
+        def eager() -> bool:
+            return model is not None and runs_eagerly(model())
+
+        return dataset.Elements(iterator, signature.specs, eager)
 
     # --- what is read ---
 

@@ -154,6 +154,11 @@ def takes_elements(model: Any) -> bool:
     )
 
 
+def runs_eagerly(model: Any) -> bool:
+    """True if the steps of a model on TensorFlow get arrays, and no symbols for them."""
+    return bool(model.run_eagerly or tensorflow().config.functions_run_eagerly())
+
+
 def is_end_of_data(error: BaseException) -> bool:
     """True if Keras would take a batch's error for the end of the data, on TensorFlow."""
     on_tensorflow = keras.backend.backend() == "tensorflow"

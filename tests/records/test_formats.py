@@ -56,7 +56,7 @@ def test_recordio_is_mxnets(tmp_path, mx_recordio):
 @pytest.mark.parametrize(("codec", "begin"), [(recordio, 8), (tfrecord, 12)])
 def test_payload_is_not_copied(codec, begin):
     content = bytearray(codec.encode(b"abcd"))
-    payload = codec.read(Memory(content), 0, 0)
+    payload = codec.read(materials.Memory(content), 0, 0)
     content[begin] = ord("z")
     assert bytes(payload) == b"zbcd"
 
@@ -65,7 +65,7 @@ def test_payload_is_not_copied(codec, begin):
 @pytest.mark.parametrize("offset", [-4, -1, 12, 20, 2**62])
 def test_offset_outside_the_file_is_an_error(codec, offset):
     with pytest.raises(RecordError):
-        codec.read(Memory(codec.encode(b"abcd")), offset, 0)
+        codec.read(materials.Memory(codec.encode(b"abcd")), offset, 0)
 
 
 @pytest.mark.parametrize("length", [2**64 - 1, 2**63, 2**31])
@@ -73,11 +73,11 @@ def test_tfrecord_length_beyond_the_file(length):
     head = length.to_bytes(8, "little")
     content = head + tfrecord.masked_crc(head).to_bytes(4, "little") + bytes(8)
     with pytest.raises(RecordError, match=f"expected {length + 16} bytes, found 20 before"):
-        tfrecord.scan(Memory(content))
+        tfrecord.scan(materials.Memory(content))
 
 
 def test_tfrecord_size_is_that_of_its_index():
-    content = Memory(tfrecord.encode(b"abc") + bytes(9))
+    content = materials.Memory(tfrecord.encode(b"abc") + bytes(9))
     assert tfrecord.read(content, 0, 0, size=19) == b"abc"
     with pytest.raises(RecordError, match="expected 20 bytes, as the index has it, found 19"):
         tfrecord.read(content, 0, 0, size=20)
