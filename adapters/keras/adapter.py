@@ -214,7 +214,7 @@ class SafeSequenceAdapter(Adapter):
         return map(for_torch, self.batches())
 
     def get_tf_dataset(self) -> Any:
-        """``tf.data.Dataset`` of the batches, see ``dataset``."""
+        """Iterable over the batches for steps on TensorFlow, see ``dataset``."""
         if keras.backend.backend() != "tensorflow":
             return super().get_tf_dataset()
         self._on_tensorflow, self.reads_elsewhere = True, self._model is None
@@ -248,7 +248,8 @@ class SafeSequenceAdapter(Adapter):
         model = self._model
 
         def eager() -> bool:
-            return model is not None and runs_eagerly(model())
+            there = model and model()
+            return there is not None and runs_eagerly(there)
 
         return dataset.Elements(iterator, signature.specs, eager)
 
