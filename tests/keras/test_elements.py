@@ -11,9 +11,12 @@ import numpy as np
 import pytest
 
 from adapters import SafeSequence
-from tests.keras.recording import BACKEND
+from tests.keras.recording import BACKEND, VERSION
 
-pytestmark = pytest.mark.skipif(BACKEND != "tensorflow", reason="of TensorFlow alone")
+pytestmark = [
+    pytest.mark.skipif(BACKEND != "tensorflow", reason="of TensorFlow alone"),
+    pytest.mark.skipif(VERSION < (3, 7), reason="its steps read from tf.data alone"),
+]
 
 COUNT, BATCH_SIZE = 90, 8  # The last batch is smaller.
 RNG = np.random.default_rng(0)
