@@ -26,6 +26,17 @@ def aligned_empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
     return array
 
 
+def aligned(array: NDArray[Any]) -> NDArray[Any]:
+    """Return the array if it is C-contiguous, and aligned or small; else a copy that is."""
+    contiguous = array.flags.c_contiguous
+    small = array.nbytes <= SMALL_BYTES
+    if contiguous and (small or not address_of(array) % ALIGNMENT_BYTES):
+        return array
+    copy = aligned_empty(array.shape, array.dtype)
+    copy[...] = array
+    return copy
+
+
 def address_of(array: NDArray[Any]) -> int:
     """Return the address of a C-contiguous array.
 

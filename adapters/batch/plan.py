@@ -23,6 +23,8 @@ class Assembled(NamedTuple):
     """A structure of arrays whose first axis is the samples."""
     skipped: int
     """Number of samples that were replaced."""
+    converted: Any = None
+    """The batch in the trainer's form, if it was converted ahead; see ``Supply.convert``."""
 
 
 class Plan(abc.ABC):

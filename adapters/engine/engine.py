@@ -214,7 +214,7 @@ class Reading(abc.ABC):
         if stream is None:  # Closed from another thread.
             raise StopIteration
         try:
-            batch = self._made(stream.next())
+            batch = self._made(stream.next(), stream.converted)
         except Exhausted:
             self._finish()
             raise StopIteration from None
@@ -256,8 +256,8 @@ class Reading(abc.ABC):
         """True if a later reader may resume where the stream stands."""
         return not self._left
 
-    def _made(self, batch: Any) -> Any:
-        """Convert a batch for the reader."""
+    def _made(self, batch: Any, converted: Any) -> Any:
+        """Convert a batch for the reader, or return what was ``converted`` ahead."""
         return batch
 
     def _finish(self) -> None:

@@ -69,6 +69,9 @@ FOLLOWING: dict[State, frozenset[State]] = {
 """Allowed transitions."""
 
 
+Convert = Callable[[Assembled], Assembled]
+
+
 @dataclass(eq=False, repr=False)
 class Pending:
     """Future of a batch, from the request to the delivery.
@@ -97,6 +100,8 @@ class Pending:
     """Detailed time, if it was computed in the consumer's process for a trial."""
     executor: Any = None
     """Executor that the batch was submitted to."""
+    convert: Convert | None = None
+    """Converts the batch for the trainer, in the thread that computes it."""
 
     def become(self, following: State) -> None:
         """Change the state; the only way to do so.

@@ -58,6 +58,8 @@ class Stream:
         """(epoch, step) of the next batch."""
         self._entered: int | None = None
         self._secondary = secondary
+        self.converted: Any = None
+        """The latest batch in the trainer's form, if a thread has converted it ahead."""
         self._returned = time.perf_counter()
         self._skipped = 0
         self._memory = Arena()
@@ -97,6 +99,7 @@ class Stream:
         supply.delivered((epoch, step), self._returned, self._returned - started, busy)
         if assembled.skipped or self._skipped:
             self._count_skipped(assembled.skipped, epoch)
+        self.converted = assembled.converted
         return assembled.batch
 
     def peek(self, count: int) -> list[Any]:

@@ -47,7 +47,15 @@ from adapters.clock import Spent
 from adapters.engine.autotune import Comparison
 from adapters.engine.dispatch import Dispatcher
 from adapters.engine.executors import EXECUTORS, Settings
-from adapters.engine.jobs import FAILED, HERE, UNSUBMITTED, Executor, InterpreterEndsError, Pending
+from adapters.engine.jobs import (
+    FAILED,
+    HERE,
+    UNSUBMITTED,
+    Convert,
+    Executor,
+    InterpreterEndsError,
+    Pending,
+)
 from adapters.engine.tuning import Choice, Trial
 from adapters.engine.waits import Losses, Waits
 from adapters.errors import ClosedError, NotPicklableError, WorkerError
@@ -89,6 +97,9 @@ class Supply:
         )
         self.ahead_elsewhere = 0
         """Batches that the framework reads ahead of the trainer, in its own thread."""
+        self.convert: Convert | None = None
+        """Converts a batch for the trainer: sets ``converted``. Threads that read ahead apply it,
+        so that the trainer needn't."""
         self.staged = 0
         """Batches ahead of the trainer that are on its device, or being copied there."""
         self.batches_left: float = 0
@@ -334,6 +345,7 @@ class Supply:
         if self.start_workers():
             processes = self._choice is not None and self._choice.kind == "processes"
             self.plan.prefetch(pending.key, elsewhere=processes)
+            pending.convert = self.convert
             # Otherwise, the main thread ended just now, and the reader computes the batch.
             with contextlib.suppress(InterpreterEndsError):
                 self.dispatcher.ask(pending, self._batch_seconds)

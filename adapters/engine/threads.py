@@ -116,7 +116,10 @@ class Threads(Executor):
             if not pending.wanted:
                 continue
             try:
-                pending.outcome = self._compute(pending.key)  # It may be taken at once.
+                outcome = self._compute(pending.key)
+                if pending.convert is not None:
+                    outcome = pending.convert(outcome)
+                pending.outcome = outcome  # It may be taken at once.
             except BaseException as error:  # Raised where the batch is read.
                 pending.note_error(error)
         _here.plan = None  # A waiting thread doesn't keep the plan alive.

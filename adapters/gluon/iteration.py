@@ -82,7 +82,7 @@ class Iteration(Reading):
         self._left = count - first
         return engine.stream(epoch, first, False, loader._continuation)
 
-    def _made(self, batch: Any) -> Any:
+    def _made(self, batch: Any, converted: Any) -> Any:
         *arrays, skeleton = batch
         del batch
         return self._loader._move(skeleton.built(arrays, is_np_array()))

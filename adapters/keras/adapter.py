@@ -114,6 +114,7 @@ class SafeSequenceAdapter(Adapter):
         self._open = False
         self.interrupt()
         self._engine.batches_after = 0
+        self._engine.convert = None
         self._engine.release()
 
     def interrupt(self) -> None:
@@ -245,6 +246,7 @@ class SafeSequenceAdapter(Adapter):
 
         if self.reads_elsewhere:
             return dataset.tf_dataset(iterator, signature.specs, ahead)
+        engine.convert = dataset.convert_ahead
         model = self._model
 
         def eager() -> bool:
@@ -262,14 +264,18 @@ class SafeSequenceAdapter(Adapter):
         batch = self.standardized(batch)
         return dataset.for_tensorflow(batch) if self._on_tensorflow else batch
 
-    def _prepared(self, batch: Any, cursor: Cursor) -> Any:
-        """Return a batch of a pass for Keras, after a look at the first ones."""
-        batch = self._ready(batch)
+    def _prepared(self, batch: Any, cursor: Cursor, converted: Any) -> Any:
+        """Return a batch of a pass for Keras, after a look at the first ones.
+
+        ``converted`` is the batch as tensors, or None.
+        """
+        ready = self._ready(batch)
         if self._signature is not None:
-            batch = self._signature.checked(batch, cursor)
+            ready = self._signature.checked(ready, cursor)
         if self._inspection is not None and not self._inspection.done:
-            self._inspection.look(batch)
-        return batch
+            self._inspection.look(ready)
+        unchanged = ready is batch and not self.reads_elsewhere
+        return ready if converted is None or not unchanged else converted
 
     def _begin(self, batches: Batches) -> tuple[Cursor, Stream]:
         """Start a pass, and drop the batches in flight of this adapter's previous pass."""

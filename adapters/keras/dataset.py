@@ -12,13 +12,18 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from numpy.typing import NDArray
 
+from adapters.alignment import aligned
+from adapters.batch.plan import Assembled
 from adapters.keras.internals import get_tensor_spec
 from adapters.keras.progress import Cursor
 from adapters.structure import flatten, map_leaves, unflatten
 
 # Kinds of dtypes that TensorFlow takes as strings.
 _TEXT = "OSU"
+# Characters of NumPy's dtypes that it takes as numbers.
+_NUMBERS = "?bBhHiIlLqQefdFD"
 
 
 def tf_dataset(batches: Callable[[], Iterator[Any]], signature: Any, ahead: bool) -> Any:
@@ -76,6 +81,42 @@ class _ElementIterator:
     get_next = __next__
 
 
+def convert_ahead(assembled: Assembled) -> Assembled:
+    """Convert a batch into tensors over its memory, if it is a plain tuple of arrays.
+
+    TensorFlow copies memory that isn't aligned. Such an array is replaced by an aligned copy, so
+    that the batch isn't in memory twice.
+    """
+    batch = assembled.batch
+    if type(batch) is not tuple or not all(map(_is_plain, batch)):
+        return assembled
+    batch = tuple(map(aligned, batch))
+    return assembled._replace(batch=batch, converted=tuple(map(_as_tensor, batch)))
+
+
+def _is_plain(leaf: Any) -> bool:
+    return type(leaf) is np.ndarray and leaf.dtype.char in _NUMBERS
+
+
+def _as_tensor(array: NDArray[Any]) -> Any:
+    return tf.convert_to_tensor(_Lent(array))
+
+
+class _Lent:
+    """Array whose memory a tensor uses, and keeps alive: TensorFlow copies an ``ndarray``.
+
+    It still copies memory that isn't aligned as it likes.
+    """
+
+    __slots__ = ("_array",)
+
+    def __init__(self, array: NDArray[Any]) -> None:
+        self._array = array
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        return self._array
+
+
 class _Element:
     """Batch of tensors for which a ``tf.function`` is traced with the shapes of the signature.
 
@@ -106,15 +147,15 @@ class _ElementType(tf.types.experimental.TraceType):  # type: ignore[misc]
         )
 
     def tensors(self, batch: Any) -> Any:
-        """Copy a batch into tensors."""
+        """Return a batch as tensors, in the memory of its arrays."""
         leaves = [
-            leaf if tf.is_tensor(leaf) else tf.convert_to_tensor(np.asarray(leaf, dtype))
+            leaf if tf.is_tensor(leaf) else _as_tensor(np.asarray(leaf, dtype))
             for leaf, dtype in zip(flatten(batch)[0], self._dtypes)
         ]
         return unflatten(self._structure, leaves)
 
     def element(self, batch: Any) -> Any:
-        """Copy a batch into tensors that have this type together."""
+        """Return a batch as tensors that have this type together."""
         tensors = self.tensors(batch)
         if self._class is None:
             return tensors

@@ -98,8 +98,8 @@ class Batches(Reading):
         changes_between_epochs = self._engine.plan.changes_between_epochs
         return self._cursor is not None and not (self._cursor.left or changes_between_epochs)
 
-    def _made(self, batch: Any) -> Any:
-        return self._adapter._prepared(batch, self._cursor)
+    def _made(self, batch: Any, converted: Any) -> Any:
+        return self._adapter._prepared(batch, self._cursor, converted)
 
     def _finish(self) -> None:
         """Handle the end of the epoch's batches; on TensorFlow, the trainer may be behind."""

@@ -29,7 +29,7 @@ class Epoch(Reading):
         self._left = BATCHES
         return self._engine.stream(0, 0, False)
 
-    def _made(self, batch: Any) -> Any:
+    def _made(self, batch: Any, converted: Any) -> Any:
         return batch.tolist()
 
 

@@ -281,3 +281,69 @@ def test_error_that_looks_like_the_end(call):
     error = pytest.raises(tf.errors.OutOfRangeError, match="out of its range")
     with sequence(batch_transform=transform) as data, error:
         getattr(model, call)(data, verbose=0)
+
+
+# --- threads convert batches ahead ---
+
+
+class Recorder(keras.Model):
+    """A model that notes the batches of its steps, which run eagerly."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.batches: list[Any] = []
+        self.compile(run_eagerly=True)
+
+    def train_step(self, batch: Any) -> Any:
+        self.batches.append(batch)
+        return {}
+
+
+LARGE = RNG.random((COUNT, 40, 50), np.float32)  # A batch is large enough to be aligned.
+BUFFER = np.empty((BATCH_SIZE, 40, 50), np.float32)
+
+
+def transposed(batch: Any) -> Any:
+    return batch[0].transpose(0, 2, 1), batch[1]
+
+
+def in_one_buffer(batch: Any) -> Any:
+    rows = BUFFER[: len(batch[0])]
+    rows[:] = batch[0]
+    return rows, batch[1]
+
+
+def unaligned(batch: Any) -> Any:
+    memory = np.empty(batch[0].nbytes + 4, np.uint8)[4:].view(np.float32)
+    memory[:] = batch[0].ravel()
+    return memory.reshape(batch[0].shape), batch[1]
+
+
+def later_in_long_doubles(batch: Any) -> Any:
+    """TensorFlow has none, but a batch is cast to the dtypes of the first ones."""
+    dtype = np.longdouble if len(batch[0]) < BATCH_SIZE else np.float32
+    return batch[0].astype(dtype), batch[1]
+
+
+@pytest.mark.parametrize("workers", [0, 1, 3])
+@pytest.mark.parametrize(
+    "transform", [None, transposed, in_one_buffer, unaligned, later_in_long_doubles]
+)
+def test_tensors_hold_the_batches(transform, workers):
+    """Also long after their steps, and whoever else reads the same batches."""
+    model = Recorder()
+    options = {"batch_transform": transform, "workers": workers, "shuffle": True}
+    with SafeSequence((LARGE, Y), BATCH_SIZE, **options) as data:
+        model.fit(data, epochs=2, verbose=0)
+        data.set_epoch(0)
+        expected = [[np.array(leaf) for leaf in batch] for batch in [*data, *data]]
+    assert len(model.batches) == len(expected)
+    for found, arrays in zip(model.batches, expected):
+        for tensor, array in zip(found, arrays):
+            np.testing.assert_array_equal(tensor.numpy(), array)
+
+
+def test_batches_that_fit_left_are_arrays():
+    with sequence(workers=1, max_queue_size=4) as data:
+        fitted(Plain, data)
+        assert {type(leaf) for batch in data for leaf in batch} == {np.ndarray}
