@@ -148,6 +148,11 @@ class Supply:
             return False
         return choice.kind != "processes" if executor is None else executor.complete
 
+    @property
+    def inline_seconds(self) -> float:
+        """Time of a batch if all are computed inline; 0.0 if workers may read ahead."""
+        return 0.0 if self._choice is None or self._choice.count else self._alone_seconds
+
     def choose_workers(self, stream: Any) -> None:
         """Compute and measure a ``Stream``'s next batches, and choose when enough is known."""
         if self._trial is None:

@@ -32,6 +32,11 @@ if keras.backend.backend() == "tensorflow":
 _inspected: weakref.WeakSet[SafeSequence] = weakref.WeakSet()
 # Batches that TensorFlow's signature is taken from; Keras uses as many.
 _BATCHES_FOR_SIGNATURE = 2
+# Batches after which ``workers="auto"`` is decided, if it doesn't try threads.
+_BATCHES_FOR_A_CHOICE = 5
+# Batches that are computed inline in more time had better pass through tf.data, whose thread reads
+# ahead for 0.7 ms of CPU time per batch.
+_QUICK_SECONDS = 0.001
 
 
 class SafeSequenceAdapter(Adapter):
@@ -218,15 +223,15 @@ class SafeSequenceAdapter(Adapter):
         """Iterable over the batches for steps on TensorFlow, see ``dataset``."""
         if keras.backend.backend() != "tensorflow":
             return super().get_tf_dataset()
-        self._on_tensorflow, self.reads_elsewhere = True, self._model is None
+        self._on_tensorflow = True
+        self._set_reader(elsewhere=self._model is None)
         self._strategy = tensorflow().distribute.has_strategy()
-        engine, ahead = self._engine, self._may_read_ahead
-        # One batch in the prefetch buffer and one on its way there.
-        engine.ahead_elsewhere = 2 if ahead and self.reads_elsewhere else 0
+        engine = self._engine
         stream = self._open_stream(*self._next_start())
         try:
             left = (engine.plan.num_batches or math.inf) - stream.position[1]
             peeked = stream.peek(int(min(_BATCHES_FOR_SIGNATURE, left)))
+            self._decide(stream, int(min(_BATCHES_FOR_A_CHOICE, left)))
             engine.batches_left = left
             if engine.batches_ahead:
                 engine.start_workers()
@@ -245,7 +250,7 @@ class SafeSequenceAdapter(Adapter):
             return iter(()) if adapter is None else adapter.batches()
 
         if self.reads_elsewhere:
-            return dataset.tf_dataset(iterator, signature.specs, ahead)
+            return dataset.tf_dataset(iterator, signature.specs, self._may_read_ahead)
         engine.convert = dataset.convert_ahead
         model = self._model
 
@@ -254,6 +259,25 @@ class SafeSequenceAdapter(Adapter):
             return there is not None and runs_eagerly(there)
 
         return dataset.Elements(iterator, signature.specs, eager)
+
+    def _decide(self, stream: Stream, most: int) -> None:
+        """Decide who reads the batches: the trainer, or a thread of TensorFlow.
+
+        The latter overlaps with the training, which helps with slow batches that no worker of ours
+        computes. ``"auto"`` may need up to ``most`` batches to know that there will be none.
+        """
+        engine = self._engine
+        plan = engine.plan
+        if plan.one_thread_at_a_time or not plan.threads:
+            for count in range(_BATCHES_FOR_SIGNATURE, most):
+                if engine.undecided:
+                    stream.peek(count + 1)
+        self._set_reader(self.reads_elsewhere or engine.inline_seconds > _QUICK_SECONDS)
+
+    def _set_reader(self, elsewhere: bool) -> None:
+        self.reads_elsewhere = elsewhere
+        # One batch in the prefetch buffer and one on its way there.
+        self._engine.ahead_elsewhere = 2 if elsewhere and self._may_read_ahead else 0
 
     # --- what is read ---
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import collections
 import functools
+import threading
+import time
 from typing import Any
 
 import keras
@@ -347,3 +349,44 @@ def test_batches_that_fit_left_are_arrays():
     with sequence(workers=1, max_queue_size=4) as data:
         fitted(Plain, data)
         assert {type(leaf) for batch in data for leaf in batch} == {np.ndarray}
+
+
+# --- who reads ---
+
+
+class Threads:
+    """A transform that notes the threads that ran it after the first batches."""
+
+    def __init__(self, seconds: float, draws: bool = False) -> None:
+        self.seconds, self.draws = seconds, draws
+        self.seen: list[int] = []
+
+    def __call__(self, batch: Any) -> Any:
+        time.sleep(self.seconds)
+        self.seen.append(threading.get_ident())
+        return batch[0] + (np.random.random() if self.draws else 0), batch[1]
+
+    @property
+    def by_the_trainer(self) -> bool:
+        return set(self.seen[5:]) == {threading.get_ident()}
+
+
+def test_slow_batches_without_workers_overlap_with_the_steps():
+    slow, quick = Threads(0.003), Threads(0.0)
+    for transform in (slow, quick):
+        with sequence(batch_transform=transform, workers=0) as data:
+            fitted(Plain, data)
+    assert quick.by_the_trainer
+    assert not slow.by_the_trainer
+
+
+def test_slow_batches_that_auto_computes_inline_overlap_with_the_steps(tmp_path, capsys):
+    transform = Threads(0.003, draws=True)
+    with (
+        (tmp_path / "open").open("w") as transform.file,
+        sequence(batch_transform=transform) as data,
+    ):
+        fitted(Plain, data)
+        data.explain()
+    assert "workers: inline (" in capsys.readouterr().out
+    assert not transform.by_the_trainer
