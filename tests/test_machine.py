@@ -157,14 +157,3 @@ def test_queue_behind_the_work_is_not_its_own(monkeypatch):
     began = Spent.now()
     spent = began.until_now()  # Others ran while it asked, but not while it worked.
     assert spent.queued_seconds < 0.001 < 0.019 < spent.own_seconds
-
-
-def test_clock_of_work_that_computes_and_that_waits():
-    """Where nobody says how long a thread is queued, what never waits has no switches."""
-    assert Spent(1.0, 0.25, queued_seconds=0.5, switches=3).busy_seconds == 0.25
-    assert Spent(1.0, 0.25, switches=0).busy_seconds == 1.0
-
-
-def test_clock_without_a_queue_says_none(monkeypatch):
-    monkeypatch.setattr(clock, "_SCHEDSTAT", "/nowhere")
-    assert Spent.now().queued_seconds == 0.0
