@@ -27,7 +27,7 @@ def aligned_empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
 
 
 def aligned(array: NDArray[Any]) -> NDArray[Any]:
-    """Return the array if it is C-contiguous, and aligned or small; else a copy that is."""
+    """Return the array, or a copy of it that is C-contiguous, and aligned unless it is small."""
     contiguous = array.flags.c_contiguous
     small = array.nbytes <= SMALL_BYTES
     if contiguous and (small or not address_of(array) % ALIGNMENT_BYTES):

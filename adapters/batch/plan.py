@@ -24,7 +24,7 @@ class Assembled(NamedTuple):
     skipped: int
     """Number of samples that were replaced."""
     converted: Any = None
-    """The batch in the trainer's form, if it was converted ahead; see ``Supply.convert``."""
+    """The batch in the trainer's form, if it was converted ahead; see ``Stream.convert``."""
 
 
 class Plan(abc.ABC):

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn
 
 from adapters.batch.key import WHOLE, Continuation
-from adapters.batch.plan import Plan
+from adapters.batch.plan import Assembled, Plan
 from adapters.engine.executors import Settings
 from adapters.engine.jobs import Exhausted
 from adapters.engine.stream import DrawnStream, Stream
@@ -59,6 +59,7 @@ class Engine(Supply):
         way = shuffled, continuation, secondary
         if parked is not None and not parked.closed:
             if (parked.position, parked.way) == ((epoch, step), way):
+                parked.convert = None
                 return parked
             parked.close()
         stream = Stream(self, epoch, step, shuffled, self.plan.num_batches, continuation, secondary)
@@ -214,7 +215,7 @@ class Reading(abc.ABC):
         if stream is None:  # Closed from another thread.
             raise StopIteration
         try:
-            batch = self._made(stream.next(), stream.converted)
+            batch = self._made(stream.fetch())
         except Exhausted:
             self._finish()
             raise StopIteration from None
@@ -256,9 +257,9 @@ class Reading(abc.ABC):
         """True if a later reader may resume where the stream stands."""
         return not self._left
 
-    def _made(self, batch: Any, converted: Any) -> Any:
-        """Convert a batch for the reader, or return what was ``converted`` ahead."""
-        return batch
+    def _made(self, assembled: Assembled) -> Any:
+        """Return a batch in the reader's form."""
+        return assembled.batch
 
     def _finish(self) -> None:
         """End the pass, after the reader has requested one batch more than there are."""

@@ -16,7 +16,17 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from adapters.batch.key import WHOLE, BatchKey, Continuation
-from adapters.engine.jobs import DROPPED, FAILED, HERE, QUEUED, UNSUBMITTED, Exhausted, Pending
+from adapters.batch.plan import Assembled
+from adapters.engine.jobs import (
+    DROPPED,
+    FAILED,
+    HERE,
+    QUEUED,
+    UNSUBMITTED,
+    Convert,
+    Exhausted,
+    Pending,
+)
 from adapters.engine.memory import Arena
 from adapters.engine.supply import Supply
 from adapters.errors import ClosedError
@@ -58,8 +68,9 @@ class Stream:
         """(epoch, step) of the next batch."""
         self._entered: int | None = None
         self._secondary = secondary
-        self.converted: Any = None
-        """The latest batch in the trainer's form, if a thread has converted it ahead."""
+        self.convert: Convert | None = None
+        """Adds the trainer's form to a batch. A thread that reads ahead applies it, so that the
+        trainer needn't."""
         self._returned = time.perf_counter()
         self._skipped = 0
         self._memory = Arena()
@@ -67,7 +78,11 @@ class Stream:
         self.closed = False
 
     def next(self) -> Any:
-        """Return the next batch.
+        """Return the next batch, see ``fetch``."""
+        return self.fetch().batch
+
+    def fetch(self) -> Assembled:
+        """Return the next batch, and facts about it.
 
         Raises:
             Exception: The error from its computation.
@@ -99,8 +114,7 @@ class Stream:
         supply.delivered((epoch, step), self._returned, self._returned - started, busy)
         if assembled.skipped or self._skipped:
             self._count_skipped(assembled.skipped, epoch)
-        self.converted = assembled.converted
-        return assembled.batch
+        return assembled
 
     def peek(self, count: int) -> list[Any]:
         """Return the next batches without consuming them; of 0, workers start on the next ones."""
@@ -147,7 +161,7 @@ class Stream:
         if not (needed or self._may_read_ahead()):
             raise Exhausted
         epoch, step = self._asked
-        pending = Pending(self._key(epoch, step))
+        pending = Pending(self._key(epoch, step), convert=self.convert)
         self._asked = self._after(epoch, step)
         self._window.append(pending)
         return pending
@@ -248,15 +262,15 @@ class DrawnStream(Stream):
         # The reason for the end of ``batches``: its ``StopIteration``, or an error.
         self._problem: BaseException | None = None
 
-    def next(self) -> Any:
-        """Return the next batch.
+    def fetch(self) -> Assembled:
+        """Return the next batch, and facts about it.
 
         Raises:
             Exception: The error from its computation, or from drawing it.
             Exhausted: There is none.
         """
         try:
-            return super().next()
+            return super().fetch()
         except Exhausted:
             self._say_skipped(self.position[0])
             if self._problem is None or isinstance(self._problem, StopIteration):

@@ -47,15 +47,7 @@ from adapters.clock import Spent
 from adapters.engine.autotune import Comparison
 from adapters.engine.dispatch import Dispatcher
 from adapters.engine.executors import EXECUTORS, Settings
-from adapters.engine.jobs import (
-    FAILED,
-    HERE,
-    UNSUBMITTED,
-    Convert,
-    Executor,
-    InterpreterEndsError,
-    Pending,
-)
+from adapters.engine.jobs import FAILED, HERE, UNSUBMITTED, Executor, InterpreterEndsError, Pending
 from adapters.engine.tuning import Choice, Trial
 from adapters.engine.waits import Losses, Waits
 from adapters.errors import ClosedError, NotPicklableError, WorkerError
@@ -97,9 +89,6 @@ class Supply:
         )
         self.ahead_elsewhere = 0
         """Batches that the framework reads ahead of the trainer, in its own thread."""
-        self.convert: Convert | None = None
-        """Converts a batch for the trainer: sets ``converted``. Threads that read ahead apply it,
-        so that the trainer needn't."""
         self.staged = 0
         """Batches ahead of the trainer that are on its device, or being copied there."""
         self.batches_left: float = 0
@@ -147,11 +136,6 @@ class Supply:
         if choice is None or self.state not in (WorkerState.INLINE, WorkerState.WORKING):
             return False
         return choice.kind != "processes" if executor is None else executor.complete
-
-    @property
-    def inline_seconds(self) -> float:
-        """Time of a batch if all are computed inline; 0.0 if workers may read ahead."""
-        return 0.0 if self._choice is None or self._choice.count else self._alone_seconds
 
     def choose_workers(self, stream: Any) -> None:
         """Compute and measure a ``Stream``'s next batches, and choose when enough is known."""
@@ -350,7 +334,6 @@ class Supply:
         if self.start_workers():
             processes = self._choice is not None and self._choice.kind == "processes"
             self.plan.prefetch(pending.key, elsewhere=processes)
-            pending.convert = self.convert
             # Otherwise, the main thread ended just now, and the reader computes the batch.
             with contextlib.suppress(InterpreterEndsError):
                 self.dispatcher.ask(pending, self._batch_seconds)

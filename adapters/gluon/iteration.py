@@ -10,6 +10,7 @@ import mxnet as mx
 from mxnet.util import is_np_array
 
 from adapters.batch.order import DrawnOrder
+from adapters.batch.plan import Assembled
 from adapters.engine import Reading, Stream
 from adapters.gluon.ndarrays import map_arrays, moved, take_back
 from adapters.gluon.samplers import OrderBatchSampler, drawn_batches, length_of, tell_epoch
@@ -82,9 +83,9 @@ class Iteration(Reading):
         self._left = count - first
         return engine.stream(epoch, first, False, loader._continuation)
 
-    def _made(self, batch: Any, converted: Any) -> Any:
-        *arrays, skeleton = batch
-        del batch
+    def _made(self, assembled: Assembled) -> Any:
+        *arrays, skeleton = assembled.batch
+        del assembled
         return self._loader._move(skeleton.built(arrays, is_np_array()))
 
     def _finish(self) -> None:

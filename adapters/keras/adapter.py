@@ -10,6 +10,7 @@ from typing import Any
 import keras
 
 from adapters.batch.key import WHOLE
+from adapters.batch.plan import Assembled
 from adapters.engine import Stream
 from adapters.keras.arguments import check_class_weight, check_one_output
 from adapters.keras.device import for_jax, for_torch, most_in_a_transfer
@@ -32,11 +33,6 @@ if keras.backend.backend() == "tensorflow":
 _inspected: weakref.WeakSet[SafeSequence] = weakref.WeakSet()
 # Batches that TensorFlow's signature is taken from; Keras uses as many.
 _BATCHES_FOR_SIGNATURE = 2
-# Batches after which ``workers="auto"`` is decided, if it doesn't try threads.
-_BATCHES_FOR_A_CHOICE = 5
-# Batches that are computed inline in more time had better pass through tf.data, whose thread reads
-# ahead for 0.7 ms of CPU time per batch.
-_QUICK_SECONDS = 0.001
 
 
 class SafeSequenceAdapter(Adapter):
@@ -119,7 +115,6 @@ class SafeSequenceAdapter(Adapter):
         self._open = False
         self.interrupt()
         self._engine.batches_after = 0
-        self._engine.convert = None
         self._engine.release()
 
     def interrupt(self) -> None:
@@ -223,15 +218,15 @@ class SafeSequenceAdapter(Adapter):
         """Iterable over the batches for steps on TensorFlow, see ``dataset``."""
         if keras.backend.backend() != "tensorflow":
             return super().get_tf_dataset()
-        self._on_tensorflow = True
-        self._set_reader(elsewhere=self._model is None)
+        self._on_tensorflow, self.reads_elsewhere = True, self._model is None
         self._strategy = tensorflow().distribute.has_strategy()
-        engine = self._engine
+        engine, ahead = self._engine, self._may_read_ahead
+        # One batch in the prefetch buffer and one on its way there.
+        engine.ahead_elsewhere = 2 if ahead and self.reads_elsewhere else 0
         stream = self._open_stream(*self._next_start())
         try:
             left = (engine.plan.num_batches or math.inf) - stream.position[1]
             peeked = stream.peek(int(min(_BATCHES_FOR_SIGNATURE, left)))
-            self._decide(stream, int(min(_BATCHES_FOR_A_CHOICE, left)))
             engine.batches_left = left
             if engine.batches_ahead:
                 engine.start_workers()
@@ -250,8 +245,7 @@ class SafeSequenceAdapter(Adapter):
             return iter(()) if adapter is None else adapter.batches()
 
         if self.reads_elsewhere:
-            return dataset.tf_dataset(iterator, signature.specs, self._may_read_ahead)
-        engine.convert = dataset.convert_ahead
+            return dataset.tf_dataset(iterator, signature.specs, ahead)
         model = self._model
 
         def eager() -> bool:
@@ -259,25 +253,6 @@ class SafeSequenceAdapter(Adapter):
             return there is not None and runs_eagerly(there)
 
         return dataset.Elements(iterator, signature.specs, eager)
-
-    def _decide(self, stream: Stream, most: int) -> None:
-        """Decide who reads the batches: the trainer, or a thread of TensorFlow.
-
-        The latter overlaps with the training, which helps with slow batches that no worker of ours
-        computes. ``"auto"`` may need up to ``most`` batches to know that there will be none.
-        """
-        engine = self._engine
-        plan = engine.plan
-        if plan.one_thread_at_a_time or not plan.threads:
-            for count in range(_BATCHES_FOR_SIGNATURE, most):
-                if engine.undecided:
-                    stream.peek(count + 1)
-        self._set_reader(self.reads_elsewhere or engine.inline_seconds > _QUICK_SECONDS)
-
-    def _set_reader(self, elsewhere: bool) -> None:
-        self.reads_elsewhere = elsewhere
-        # One batch in the prefetch buffer and one on its way there.
-        self._engine.ahead_elsewhere = 2 if elsewhere and self._may_read_ahead else 0
 
     # --- what is read ---
 
@@ -288,18 +263,16 @@ class SafeSequenceAdapter(Adapter):
         batch = self.standardized(batch)
         return dataset.for_tensorflow(batch) if self._on_tensorflow else batch
 
-    def _prepared(self, batch: Any, cursor: Cursor, converted: Any) -> Any:
-        """Return a batch of a pass for Keras, after a look at the first ones.
-
-        ``converted`` is the batch as tensors, or None.
-        """
-        ready = self._ready(batch)
+    def _prepared(self, assembled: Assembled, cursor: Cursor) -> Any:
+        """Return a batch of a pass for Keras, after a look at the first ones."""
+        batch = self._ready(assembled.batch)
         if self._signature is not None:
-            ready = self._signature.checked(ready, cursor)
+            batch = self._signature.checked(batch, cursor)
         if self._inspection is not None and not self._inspection.done:
-            self._inspection.look(ready)
-        unchanged = ready is batch and not self.reads_elsewhere
-        return ready if converted is None or not unchanged else converted
+            self._inspection.look(batch)
+        # Tensors that a thread has made of it, unless it had to be changed here.
+        tensors = assembled.converted if batch is assembled.batch else None
+        return batch if tensors is None else tensors
 
     def _begin(self, batches: Batches) -> tuple[Cursor, Stream]:
         """Start a pass, and drop the batches in flight of this adapter's previous pass."""
@@ -331,7 +304,11 @@ class SafeSequenceAdapter(Adapter):
         if not (self._secondary or self._endless):
             further = max(0, self._last_epoch - epoch)
             self._engine.batches_after = further * (self._engine.plan.num_batches or 0)
-        return self._engine.stream(epoch, step, self._shuffled, continuation, self._secondary)
+        engine = self._engine
+        stream = engine.stream(epoch, step, self._shuffled, continuation, self._secondary)
+        if self._on_tensorflow and not (self.reads_elsewhere or self.class_weight):
+            stream.convert = dataset.convert_ahead
+        return stream
 
 
 def _inspection(sequence: SafeSequence, model: Any) -> Any:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any, NoReturn
 
 from adapters.batch.key import WHOLE
+from adapters.batch.plan import Assembled
 from adapters.engine import Reading, Stream, raise_as_itself
 from adapters.errors import ClosedError
 from adapters.keras import device
@@ -98,8 +99,8 @@ class Batches(Reading):
         changes_between_epochs = self._engine.plan.changes_between_epochs
         return self._cursor is not None and not (self._cursor.left or changes_between_epochs)
 
-    def _made(self, batch: Any, converted: Any) -> Any:
-        return self._adapter._prepared(batch, self._cursor, converted)
+    def _made(self, assembled: Assembled) -> Any:
+        return self._adapter._prepared(assembled, self._cursor)
 
     def _finish(self) -> None:
         """Handle the end of the epoch's batches; on TensorFlow, the trainer may be behind."""

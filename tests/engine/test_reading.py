@@ -29,8 +29,8 @@ class Epoch(Reading):
         self._left = BATCHES
         return self._engine.stream(0, 0, False)
 
-    def _made(self, batch: Any, converted: Any) -> Any:
-        return batch.tolist()
+    def _made(self, assembled: Any) -> Any:
+        return assembled.batch.tolist()
 
 
 def hold(reading: Epoch) -> tuple[threading.Thread, threading.Event]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import collections
 import functools
 import threading
-import time
 from typing import Any
 
 import keras
@@ -336,37 +335,27 @@ def test_batches_that_fit_left_are_arrays():
         assert {type(leaf) for batch in data for leaf in batch} == {np.ndarray}
 
 
-class Threads:
-    """A transform that notes the threads that ran it after the first batches."""
+def test_threads_convert_whoever_else_reads(monkeypatch):
+    import tensorflow as tf
 
-    def __init__(self, seconds: float, draws: bool = False) -> None:
-        self.seconds, self.draws = seconds, draws
-        self.seen: list[int] = []
+    convert, threads = tf.convert_to_tensor, []
 
-    def __call__(self, batch: Any) -> Any:
-        time.sleep(self.seconds)
-        self.seen.append(threading.get_ident())
-        return batch[0] + (np.random.random() if self.draws else 0), batch[1]
+    def convert_to_tensor(*arguments: Any, **options: Any) -> Any:
+        threads.append(threading.current_thread())
+        return convert(*arguments, **options)
 
-    @property
-    def by_the_trainer(self) -> bool:
-        return set(self.seen[5:]) == {threading.get_ident()}
+    class Evaluates(keras.callbacks.Callback):
+        def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+            threads.clear()
 
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            by_others.append(set(threads) - {threading.current_thread()})
+            self.model.evaluate(data, verbose=0)
 
-def test_slow_batches_without_workers_overlap_with_the_steps():
-    for transform in (quick := Threads(0.0), slow := Threads(0.003)):
-        with sequence(batch_transform=transform, workers=0) as data:
-            fitted(Plain, data)
-    assert quick.by_the_trainer > slow.by_the_trainer
-
-
-def test_slow_batches_that_auto_computes_inline_overlap_with_the_steps(tmp_path, capsys):
-    transform = Threads(0.003, draws=True)
-    with (
-        (tmp_path / "open").open("w") as transform.file,
-        sequence(batch_transform=transform) as data,
-    ):
-        fitted(Plain, data)
-        data.explain()
-    assert "workers: inline (" in capsys.readouterr().out
-    assert not transform.by_the_trainer
+    by_others: list[Any] = []
+    monkeypatch.setattr(tf, "convert_to_tensor", convert_to_tensor)
+    model = Plain()
+    model.compile("sgd", "mse")
+    with sequence(workers=1, max_queue_size=2) as data:
+        model.fit(data, epochs=2, verbose=0, callbacks=[Evaluates()])
+    assert all(by_others)
