@@ -200,6 +200,8 @@ def obstacle_to_sending(plan: Any, epoch_seconds: float) -> Obstacle:
     if generators and not reason:
         name = generator_name(generators[0], users_objects())
         reason = f"each process would repeat the draws of {name}; {USE_RNG}"
+    if pickler.counter and not reason:
+        reason = f"{pickler.counter} changes, and each process would change its own copy"
     return Obstacle(reason, True, pickler.opened)
 
 
@@ -244,6 +246,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         """Arrays whose views are sent as parts of them."""
         self.opened = False
         """True if something that user code has opened since was left out."""
+        self.counter = ""
+        """Number in a user's object that has changed since a loader began to use it; or empty."""
 
     def dump(self, content: Any) -> None:
         # In a process spawned by multiprocessing, the main script is a module that cloudpickle
@@ -272,12 +276,13 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             return reduced
         if type(value) is np.ndarray and (reduced := self._reduce_view(value)) is not None:
             return reduced
-        if (reduced := _reduce_unused(value)) is not None:
-            self.opened = True
-            return reduced
         for reducer in reducers:
             if (reduced := reducer(value)) is not NotImplemented:
                 return reduced
+        if (reduced := _reduce_unused(value)) is not None:
+            self.opened = True
+            return reduced
+        self.counter = self.counter or _counter_of(value)
         return super().reducer_override(value)
 
     def _found(self, generator: Any) -> None:
@@ -303,6 +308,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
 
 
 _MISSING = object()
+_NUMBERS = (int, float, np.number)
 # Methods of a class whose objects pickle themselves, or change between epochs.
 _OWN_STATE = ("__reduce_ex__", "__reduce__", "__getstate__", "on_epoch_begin", "on_epoch_end")
 
@@ -335,6 +341,19 @@ def _reduce_unused(value: Any) -> Any:
             )
     module: Any = copyreg
     return module.__newobj__, (kind,), before
+
+
+def _counter_of(value: Any) -> str:
+    """Name of an attribute of a user's object that counts calls, for example; else empty.
+
+    Such an object may make the next batch of its own, whichever it is asked for.
+    """
+    for name, before in (attributes_before_use(value) or {}).items():
+        now = vars(value).get(name)
+        numbers = isinstance(before, _NUMBERS) and isinstance(now, _NUMBERS)
+        if numbers and now is not before and now != before:
+            return f"{type(value).__name__}.{name}"
+    return ""
 
 
 def _can_be_pickled(value: Any) -> bool:

@@ -88,6 +88,24 @@ def test_auto_takes_no_processes(front_end, place):
     assert len({*rows[:, 1].tolist()}) == 2 * LENGTH
 
 
+@pytest.mark.parametrize("front_end", ["keras", "gluon"])
+def test_auto_takes_no_processes_for_a_data_set_that_counts(front_end):
+    """It gives its next sample, whichever it is asked for; a process would have its own count."""
+
+    class Next(DataSet):
+        def __init__(self) -> None:
+            super().__init__(None)
+            self.given = 0
+
+        def __getitem__(self, number: int) -> Any:
+            time.sleep(drawing.WAIT_SECONDS)
+            self.given += 1
+            return np.array([self.given, os.getpid()])
+
+    rows = read(front_end, "auto", 3, source=Next())
+    assert rows[:, 0].tolist() == [*range(1, 3 * LENGTH + 1)]
+
+
 def test_auto_takes_processes_with_the_loaders_generator():
     """The control: the same work takes processes where it has no generator of its own."""
     processes, deadline = {os.getpid()}, time.monotonic() + 60
