@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from typing import Any
 
 import numpy as np
@@ -41,12 +40,6 @@ class OnAGpu:
 @pytest.mark.parametrize("convert", [as_array, as_leaf])
 def test_tensor_is_taken_from_its_gpu(convert):
     np.testing.assert_array_equal(convert(OnAGpu([1.0, 2.0])), [1.0, 2.0])
-
-
-def test_file_is_no_tensor():
-    file = io.BytesIO(b"1")
-    assert as_leaf(file)[()] is file
-    assert file.read() == b"1"
 
 
 @pytest.mark.full  # To import PyTorch takes seconds.

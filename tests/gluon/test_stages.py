@@ -385,9 +385,8 @@ def test_own_stage(monkeypatch, capsys):
 
 def test_layers_that_were_used_go_to_processes():
     """What a layer has compiled can't be pickled, and isn't needed."""
-    jitter = sequential(transforms.RandomColorJitter(0.4), hybrid=False)
-    data = ArrayDataset(mx.nd.ones((4, 8, 8, 3)), [0, 1, 2, 3])
-    data = data.transform_first(jitter)
+    blocks = transforms.Compose([transforms.RandomColorJitter(0.4), transforms.ToTensor()])
+    data = ArrayDataset(mx.nd.ones((4, 8, 8, 3)), range(4)).transform_first(blocks)
     with gluon_loader(data, 2, num_workers=0) as loader:
         next(iter(loader))
         assert not obstacle_to_processes(loader._plan)

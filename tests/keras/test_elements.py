@@ -271,9 +271,6 @@ def test_error_that_looks_like_the_end(call):
         getattr(model, call)(data, verbose=0)
 
 
-# --- threads convert batches ahead ---
-
-
 class Recorder(keras.Model):
     """A model that notes the batches of its steps, which run eagerly."""
 
@@ -327,12 +324,6 @@ def test_tensors_hold_the_batches(transform, workers):
     for found, arrays in zip(model.batches, expected):
         for tensor, array in zip(found, arrays):
             np.testing.assert_array_equal(tensor.numpy(), array)
-
-
-def test_batches_that_fit_left_are_arrays():
-    with sequence(workers=1, max_queue_size=4) as data:
-        fitted(Plain, data)
-        assert {type(leaf) for batch in data for leaf in batch} == {np.ndarray}
 
 
 def test_threads_convert_whoever_else_reads(monkeypatch):
