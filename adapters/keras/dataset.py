@@ -99,13 +99,13 @@ def _is_plain(leaf: Any) -> bool:
 
 
 def _as_tensor(array: NDArray[Any]) -> Any:
-    return tf.convert_to_tensor(_Lent(array))
+    return tf.convert_to_tensor(_SharedArray(array))
 
 
-class _Lent:
-    """Array whose memory a tensor uses, and keeps alive: TensorFlow copies an ``ndarray``.
+class _SharedArray:
+    """Array that TensorFlow doesn't copy, as it does an ``ndarray``, unless it isn't aligned.
 
-    It still copies memory that isn't aligned as it likes.
+    The tensor keeps it alive.
     """
 
     __slots__ = ("_array",)

@@ -74,7 +74,7 @@ def test_slow_step_waits_and_copy():
 @pytest.mark.serial
 def test_waits_are_the_trainers_own():
     diagnosis = diagnosed(sequence_of(BATCHES, workers=2), SlowModel())
-    assert diagnosis.ready_share > 0.5  # 0 if it were the time without workers.
+    assert diagnosis.ready_share > 0.9
 
 
 @pytest.mark.serial

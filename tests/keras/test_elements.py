@@ -302,15 +302,16 @@ def unaligned(batch: Any) -> Any:
     return np.array([0, *batch[0].flat], np.float32)[1:].reshape(batch[0].shape), batch[1]
 
 
-def later_in_long_doubles(batch: Any) -> Any:
-    """TensorFlow has none, but a batch is cast to the dtypes of the first ones."""
-    dtype = np.longdouble if len(batch[0]) < BATCH_SIZE else np.float32
-    return batch[0].astype(dtype), batch[1]
+def later_in(dtype: Any, batch: Any) -> Any:
+    """A batch is cast to the dtypes of the first ones; TensorFlow has no long doubles."""
+    return batch[0].astype(dtype if len(batch[0]) < BATCH_SIZE else np.float32), batch[1]
 
 
 @pytest.mark.parametrize("workers", [0, 1, 3])
 @pytest.mark.parametrize(
-    "transform", [None, transposed, in_one_buffer, unaligned, later_in_long_doubles]
+    "transform",
+    [None, transposed, in_one_buffer, unaligned]
+    + [functools.partial(later_in, dtype) for dtype in (np.float64, np.longdouble)],
 )
 def test_tensors_hold_the_batches(transform, workers):
     """Also long after their steps, and whoever else reads the same batches."""
@@ -321,6 +322,7 @@ def test_tensors_hold_the_batches(transform, workers):
         data.set_epoch(0)
         expected = [[np.array(leaf) for leaf in batch] for batch in [*data, *data]]
     assert len(model.batches) == len(expected)
+    assert {found[0].dtype.name for found in model.batches} == {"float32"}
     for found, arrays in zip(model.batches, expected):
         for tensor, array in zip(found, arrays):
             np.testing.assert_array_equal(tensor.numpy(), array)
