@@ -174,7 +174,9 @@ class Pool:
     def _await_draining(self, count: int) -> None:
         """Wait for draining workers: most jobs end in milliseconds, and a start takes longer."""
         deadline = time.monotonic() + _AWAITED_SECONDS
-        while self.idle < count and any(w.lessee is None and w.is_busy for w in self._workers):
+        while sum(worker.used for worker in self._idle_workers) < count and any(
+            worker.lessee is None and worker.is_busy for worker in self._workers
+        ):
             if not self._one_is_idle.wait(max(0.0, deadline - time.monotonic())):
                 return
 

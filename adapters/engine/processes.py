@@ -54,7 +54,7 @@ class Processes(Executor):
     """Executor on worker processes.
 
     More processes than CPUs only help with work that waits. They are started when the first batches
-    show that it does.
+    show that it does, and at once by later executors of the same plan.
 
     Args:
         plan: The plan to compute; sent once.
@@ -78,7 +78,7 @@ class Processes(Executor):
     ) -> None:
         if multiprocessing.current_process().daemon:
             raise RuntimeError(NO_CHILDREN)
-        super().__init__(min(count, usable_cpus()))
+        super().__init__(count if plan.mostly_waits else min(count, usable_cpus()))
         self.window, held = room_for(settings.window(count), count)
         self._most, self._may_fork = count, settings.may_fork
         self._taken: list[Spent] = []
@@ -336,6 +336,7 @@ class Processes(Executor):
             if busy >= _WAITS * total:
                 return
             self.count = self._most
+            self._plan.mostly_waits = True
             try:
                 self._lease()
             except (OSError, RuntimeError) as error:
