@@ -91,8 +91,8 @@ class Cache:
 
     Raises:
         TypeError: ``folder`` is not a path, or ``limit`` is neither a number nor text.
-        ValueError: ``limit`` can't be parsed or is below 1 MiB; the folder belongs to another user,
-            or others may write to it; or ``decoded``, which was replaced by ``materialize``.
+        ValueError: ``limit`` can't be parsed or is below 1 MiB; or the folder belongs to another
+            user, or others may write to it.
 
     Example:
         >>> from adapters import Cache
@@ -104,14 +104,7 @@ class Cache:
         self,
         folder: str | os.PathLike[str],
         limit: int | str = DEFAULT_LIMIT_BYTES,
-        *,
-        decoded: bool = False,
     ) -> None:
-        if decoded:
-            raise ValueError(
-                "a cache keeps what is read, got decoded=True: materialize(source, folder) writes "
-                "decoded samples once, and returns a source that reads them"
-            )
         try:
             self.folder = os.path.abspath(os.fspath(folder))
         except TypeError:
@@ -201,14 +194,11 @@ class Cache:
     def segment(self, url: str, head: Head, number: int) -> Segment:
         """Open a segment of this version of an object, counted from 0; it may be empty.
 
-        An ETag identifies the object, whatever its URL's current signature. Without one, the query
-        is part of the identity.
-
         Raises:
             OSError: It can't be created or read.
         """
         size, name = self.segment_bytes, clean(url)
-        folder = self.folder_of([name if head.is_etag else url, head.version, head.size, size])
+        folder = self.folder_of([url, head.version, head.size, size])
         path = os.path.join(folder, f"{number:08}{SUFFIX}")
         if not os.path.exists(path):
             _describe(folder, name, head.version, head.size)
@@ -304,12 +294,7 @@ class Cache:
 
 
 def identity_of(url: str, head: Head) -> bytes:
-    """Return 16 bytes that identify one version of one object; never only zeros.
-
-    An ETag identifies the object, whatever its URL's current signature. Without one, the query is
-    part of the identity.
-    """
-    url = clean(url) if head.is_etag else url
+    """Return 16 bytes that identify one version of one object; never only zeros."""
     named = f"{url}\0{head.version}\0{head.size}".encode("utf-8", "surrogateescape")
     return hashlib.blake2b(named, digest_size=IDENTITY_BYTES).digest()
 

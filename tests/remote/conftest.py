@@ -57,13 +57,6 @@ def server() -> Iterator[RangeServer]:
     clients.forget()
 
 
-@pytest.fixture(scope="session")
-def loop() -> None:
-    """fsspec's own thread, which stays."""
-    pytest.importorskip("aiohttp", reason="fsspec asks web servers by aiohttp")
-    pytest.importorskip("fsspec.asyn", reason="the fallback is fsspec's").get_loop()
-
-
 def payloads(count: int = SIZE, most: int = 3000) -> list[bytes]:
     rng = np.random.default_rng(3)
     return [rng.bytes(int(rng.integers(1, most))) for _ in range(count)]
