@@ -20,10 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adapters.errors import RecordError
-from adapters.images.kernel import load
 from adapters.records.codec import Codec
 from adapters.records.envelope import IN_EXAMPLE
 from adapters.records.storage import Storage
+from adapters.remote.checksums import crc32c, crcs_of, extended
 
 NAME = "tfrecord"
 HEADER = struct.Struct("<QI")
@@ -37,16 +37,6 @@ _SHORT_BYTES = 4096
 _MOST_SEARCHED_BYTES = 8 << 20
 _MASK_DELTA = 0xA282EAD8
 
-try:
-    from google_crc32c import extend as _extend
-    from google_crc32c import value as _value
-except ImportError:
-
-    def _value(data: Any) -> int:
-        raise ImportError(
-            "TFRecord files need google-crc32c: pip install 'loader-adapters[records]'"
-        )
-
 
 def masked_crc(data: bytes | memoryview) -> int:
     """Compute the CRC-32C of ``data``, masked as TFRecord does.
@@ -54,24 +44,13 @@ def masked_crc(data: bytes | memoryview) -> int:
     Masking keeps the CRC useful for data that contain CRCs themselves. Source: TensorFlow,
     ``tensorflow/core/lib/hash/crc32c.h``.
     """
-    return masked(_value(data if isinstance(data, bytes) else bytes(data)))
+    masked_crc: int = masked(crc32c(data))
+    return masked_crc
 
 
-def masked(crc: int) -> int:
-    """Mask a CRC-32C for storage."""
+def masked(crc: Any) -> Any:
+    """Mask a CRC-32C, or an array of them, for storage."""
     return ((crc >> 15 | crc << 17) + _MASK_DELTA) & 0xFFFFFFFF
-
-
-def masked_crcs_of(
-    view: memoryview, begins: NDArray[np.int64], ends: NDArray[np.int64]
-) -> NDArray[np.uint32]:
-    """Compute the masked CRC-32C of each range of ``view``, ``(ranges,)``."""
-    kernel = load()
-    if kernel is None:
-        parts = zip(begins.tolist(), ends.tolist())
-        return np.array([masked_crc(view[begin:end]) for begin, end in parts], np.uint32)
-    crc = np.frombuffer(kernel.crcs(view, begins, ends), np.uint32)
-    return ((crc >> 15 | crc << 17) + _MASK_DELTA).astype(np.uint32)
 
 
 def encode(payload: bytes) -> bytes:
@@ -179,7 +158,7 @@ def following(storage: Storage, last: int | None, broken: int) -> int:
         while crc_until < candidate - FOOTER.size:
             size = min(_WINDOW_BYTES, candidate - FOOTER.size - crc_until)
             piece = storage.read(crc_until, size)
-            data_crc, crc_until = _extend(data_crc, bytes(piece)), crc_until + len(piece)
+            data_crc, crc_until = extended(data_crc, piece), crc_until + len(piece)
         footer = bytes(storage.read(crc_until, candidate - crc_until))
         if footer == FOOTER.pack(masked(data_crc)):
             return candidate
@@ -199,7 +178,7 @@ def _headers(storage: Storage, start: int) -> Iterator[int]:
         found: NDArray[np.uint32] = np.ndarray(count, "<u4", window, 8, (1,))
         # Skip zeros, which are common in damaged files.
         places = np.flatnonzero((lengths <= left) & ((lengths > 0) | (found > 0)))
-        right = masked_crcs_of(window, places, places + 8) == found[places]
+        right = masked(crcs_of(window, places, places + 8)) == found[places]
         yield from (start + places[right]).tolist()
         start += count
 

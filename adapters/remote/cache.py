@@ -35,9 +35,10 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+from adapters.remote.checksums import crc32c
 from adapters.remote.client import Head
 from adapters.remote.privatefiles import locked, make_private, opened, problem_of, write_whole
-from adapters.remote.segments import SUFFIX, Segment, crc_of, write_all
+from adapters.remote.segments import SUFFIX, Segment, write_all
 from adapters.remote.urls import clean, folder_url
 
 log = logging.getLogger("adapters")
@@ -337,7 +338,7 @@ class Wholes:
         finally:
             os.close(descriptor)
         data, end = content[: -_END.size], content[-_END.size :]
-        if len(end) < _END.size or _END.unpack(end) != (crc_of(data), len(data)):
+        if len(end) < _END.size or _END.unpack(end) != (crc32c(data), len(data)):
             if not self._has_warned:
                 self._has_warned = True
                 log.warning("%s is damaged, or was not written whole; it is replaced", path)
@@ -350,7 +351,7 @@ class Wholes:
     def keep(self, url: str, identity: bytes, data: bytes | memoryview) -> None:
         """Store an object; if that is impossible, warn once and continue."""
         path = self._path(url, identity)
-        content = b"".join((data, _END.pack(crc_of(data), len(data))))
+        content = b"".join((data, _END.pack(crc32c(data), len(data))))
 
         def write() -> None:
             _describe(os.path.dirname(path), folder_url(clean(url)), "", 0)

@@ -159,9 +159,11 @@ def test_cache_gets_whole_blocks(bucket, tmp_path):
 def test_no_room_for_a_window_is_no_error(bucket, monkeypatch):
     urls, _ = bucket
 
-    def refused(*_: object) -> None:
-        raise NoMapError("too many maps")
+    class Full(dict):
+        def __setitem__(self, *_: object) -> None:
+            raise NoMapError("too many maps")
 
     with open_records(urls) as source, sequence(source) as remote:
-        monkeypatch.setattr(remotefile.MemoryRegion, "add_block", refused)
+        for shard in source._files.shards:
+            shard.storage._windows = Full()
         assert of(remote, 1) == expected(1)

@@ -14,7 +14,7 @@ import pytest
 from adapters import Blocks, Feature, open_images, open_records, split
 from adapters.batch.arranging import order_of
 from adapters.batch.sourceplan import SourcePlan
-from adapters.records import ahead, example
+from adapters.records import example
 from adapters.records.ahead import AHEAD
 from adapters.records.storage import MappedFile
 from benchmarks.harness.page_cache import cached_share, drop
@@ -96,10 +96,7 @@ def in_no_memory(path):
     return path
 
 
-@pytest.mark.parametrize("read_ahead", [None, 128 << 10, 8 << 20])
-def test_block_is_read_whole_and_nothing_far_behind(monkeypatch, read_ahead, tmp_path):
-    if read_ahead is not None:
-        monkeypatch.setattr(ahead, "_system_reads_ahead", lambda device: read_ahead)
+def test_block_is_read_whole_and_nothing_far_behind(tmp_path):
     (tmp_path / "x").write_bytes(bytes(16 * PIECE))
     path = in_no_memory(tmp_path / "x")
     MappedFile(path).will_read(0, 5 * PIECE + 1000)
