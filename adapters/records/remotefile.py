@@ -189,9 +189,9 @@ class RemoteFile:
 
     @property
     def is_here(self) -> bool:
-        """True if no data need fetching; cached pages are checked when they are read."""
+        """True if no data need fetching."""
         region = self._region
-        return region is not None and (region.is_complete or region.is_filled)
+        return region is not None and region.is_complete
 
     @property
     def has_cache(self) -> bool:

@@ -53,6 +53,11 @@ class Storage(Protocol):
         ...
 
 
+def cut_short(name: str, number: int, offset: int, expected: int, found: int) -> RecordError:
+    """Build the error for a record that doesn't end within its file."""
+    return RecordError(name, number, offset, f"{expected} bytes", f"{found} before the file's end")
+
+
 _map_lock = threading.RLock()
 _mapped_files: weakref.WeakSet[MappedFile] = weakref.WeakSet()
 

@@ -104,18 +104,12 @@ class LocalFiles:
 
     def get(self, key: str, begin: int, end: int, head: Head | None) -> bytes:
         """Return these bytes of that version."""
-        descriptor = os.open(key, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            found = _head_of(os.fstat(descriptor))
+        with open(key, "rb") as file:
+            found = _head_of(os.fstat(file.fileno()))
             if head is not None and found[:2] != head[:2]:
                 raise Changed(f"{found.size} bytes, changed since")
-            pieces = []
-            while begin < end and (piece := os.pread(descriptor, end - begin, begin)):
-                pieces.append(piece)
-                begin += len(piece)
-        finally:
-            os.close(descriptor)
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+            file.seek(begin)
+            return file.read(end - begin)
 
 
 def _head_of(status: os.stat_result) -> Head:

@@ -71,8 +71,8 @@ def test_star_stays_within_a_folder(pattern, found):
     keys = ["t/a-1.rec", "t/a-2.rec", "t/b.rec", "t/u/a-3.rec", "v/a"]
     assert list(matching(pattern, iter(keys))) == found
     assert folder_of("a/b/c-*/d.rec") == "a/b"
-    with pytest.raises(ValueError, match=r"a glob must have .* got 'x\[z-a\].rec'"):
-        matching("x[z-a].rec", iter([]))
+    with pytest.raises(ValueError, match=r"a glob must have .* got 'x\*\*.rec'"):
+        matching("x**.rec", iter([]))
 
 
 @pytest.mark.parametrize("url", ["s3://", "s3:///train.rec", "GS://", "http://", "https:///a.rec"])
