@@ -146,6 +146,7 @@ class RemoteFile:
                         self._windows[window] = MemoryRegion(self.size)
                     region = self._windows[window]
                     self._windows[window].block_bytes += size
+                    region.memory.will_write(offset, size)
             self.start(np.array([offset]), np.array([size]), expected=True, block_region=region)
 
     @property
@@ -189,9 +190,9 @@ class RemoteFile:
 
     @property
     def is_here(self) -> bool:
-        """True if no data need fetching."""
+        """True if no data need fetching; cached pages are checked when they are read."""
         region = self._region
-        return region is not None and region.is_complete
+        return region is not None and (region.is_complete or region.is_filled)
 
     @property
     def has_cache(self) -> bool:
