@@ -24,7 +24,7 @@ from typing import IO, Any, Protocol
 import numpy as np
 
 from adapters.errors import RecordError
-from adapters.records.ahead import AHEAD
+from adapters.records.ahead import read_ahead
 from adapters.records.mapping import NoMapError, living, mapped, most
 from adapters.records.remotefile import RemoteFile
 
@@ -123,11 +123,10 @@ class MappedFile:
 
     def will_read(self, offset: int, size: int) -> None:
         """Start read-ahead of these bytes. Doesn't wait."""
-        AHEAD.read(self.path, offset, size)
+        read_ahead(self.path, offset, size)
 
     def close(self) -> None:
         """Unmap the file as soon as no view of it is left."""
-        AHEAD.forget(self.path)
         with _map_lock:
             self._view = None
 

@@ -100,10 +100,22 @@ class Piece:
         self._done.wait()
 
 
-class _Threads:
-    """Thread pool for pieces: awaited ones first, then expected ones, then low-priority ones."""
+class Threads:
+    """Thread pool for pieces: awaited ones first, then expected ones, then low-priority ones.
 
-    def __init__(self) -> None:
+    A forked child begins without threads and pieces.
+
+    Args:
+        name: Begin of the threads' names.
+        most: Most threads at once.
+    """
+
+    def __init__(self, name: str, most: int) -> None:
+        self._name, self._most = name, most
+        self._begin_process()
+        os.register_at_fork(after_in_child=self._begin_process)
+
+    def _begin_process(self) -> None:
         self._lock = threading.Condition()
         self._wanted: deque[Piece] = deque()
         self._expected: deque[Piece] = deque()
@@ -120,13 +132,19 @@ class _Threads:
         low_priority = max(0, min(len(self._low_priority), most - self._at_low_priority))
         return len(self._wanted) + len(self._expected) + low_priority
 
-    def submit(self, pieces: Sequence[Piece], expected: bool) -> None:
+    @property
+    def is_idle(self) -> bool:
+        """True if no piece is being fetched, or could be."""
+        return self._count == self._idle and not self._ready
+
+    def submit(self, pieces: Sequence[Piece], expected: bool = False) -> None:
+        """Start these pieces; if ``expected``, after all that callers wait for."""
         with self._lock:
             for piece in pieces:
                 soon = self._expected if expected else self._wanted
                 (self._low_priority if piece.low_priority else soon).append(piece)
-            for _ in range(min(self._ready - self._idle, MOST_THREADS - self._count)):
-                name = f"adapters-fetching-{self._count + 1}"
+            for _ in range(min(self._ready - self._idle, self._most - self._count)):
+                name = f"{self._name}-{self._count + 1}"
                 try:
                     threading.Thread(target=self._run, name=name, daemon=True).start()
                 except RuntimeError:  # No resources for a thread: waiting callers fetch.
@@ -166,7 +184,7 @@ class _Threads:
             return piece
 
 
-_threads = _Threads()
+_threads = Threads("adapters-fetching", MOST_THREADS)
 
 
 def start(pieces: Sequence[Piece], expected: bool = False) -> None:
@@ -205,11 +223,3 @@ def side_by_side(do: Callable[[_Given], _Result], given: Sequence[_Given]) -> li
             other.cancel()
         raise
     return [results[place] for place in range(len(given))]
-
-
-def _in_child() -> None:
-    global _threads
-    _threads = _Threads()
-
-
-os.register_at_fork(after_in_child=_in_child)

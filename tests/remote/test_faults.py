@@ -50,7 +50,7 @@ def test_threads_that_cannot_start_are_done_without(what, urls, expected, monkey
     def refuse(self):
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(fetch, "_threads", fetch._Threads())
+    monkeypatch.setattr(fetch, "_threads", fetch.Threads("adapters-fetching", 1))
     monkeypatch.setattr(threading.Thread, "start", refuse)
     with opened(what, urls) as source:
         assert read(source) == expected
