@@ -117,7 +117,7 @@ class Obstore:
     def get(self, key: str, begin: int, end: int, head: Head | None) -> memoryview:
         """Return these bytes of that version."""
         options: Any = {"range": (begin, end)}
-        if head is not None and head.is_etag:
+        if head is not None and head.version.startswith('"'):
             options["if_match"] = head.version
         with _translated(self, f"{self._root}/{key}".rstrip("/")):
             result = self._obstore.get(self._store, self._name(key), options=options)
@@ -200,8 +200,7 @@ def _needs_profile() -> bool:
 def _head(meta: Any) -> Head:
     changed_ns = nanoseconds(meta["last_modified"])
     if meta.get("e_tag"):
-        etag = quoted(meta["e_tag"])
-        return Head(meta["size"], etag, changed_ns, not etag.startswith("W/"))
+        return Head(meta["size"], quoted(meta["e_tag"]), changed_ns)
     return Head(meta["size"], str(changed_ns) if changed_ns else "", changed_ns)
 
 
@@ -234,6 +233,10 @@ def _translated(store: Obstore, ranged: str | None = None) -> Iterator[None]:
             raise NotImplementedError("the store doesn't list") from None
         if ranged is not None and (status == 416 or "Wanted range starting" in text):
             raise Changed("a shorter one") from None
+        if "Content-Length" in text:
+            raise Refused(
+                "the server doesn't say how long it is; copy it to a disk first"
+            ) from None
         if status == 410:
             raise FileNotFoundError(errno.ENOENT, "No such object") from None
         asks_the_machine = _ASKS_THE_MACHINE.search(text) and not store.has_answered
