@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TypeVar
@@ -31,8 +30,6 @@ _MOST_LOW_PRIORITY, _LOW_PRIORITY_BESIDE, _MANY_OTHERS = 32, 2, 16
 # most that a lost or hanging connection costs.
 PIECE_BYTES = 4 << 20
 _IDLE_SECONDS = 0.5
-# Time after which the measured speed of connections is forgotten.
-_REMEMBERED_SECONDS = 60.0
 
 _Given = TypeVar("_Given")
 _Result = TypeVar("_Result")
@@ -121,8 +118,6 @@ class Threads:
         self._expected: deque[Piece] = deque()
         self._low_priority: deque[Piece] = deque()
         self._count = self._idle = self._at_low_priority = 0
-        self.low_priority_seconds = self.low_priority_at = 0.0
-        """Moving average of a low-priority piece's seconds, and the time of the last update."""
 
     @property
     def _ready(self) -> int:
@@ -157,17 +152,11 @@ class Threads:
             piece = self._next()
             if piece is None:
                 return
-            began = time.monotonic()
             try:
                 piece.run()
             finally:
-                if piece.low_priority:
-                    with self._lock:
-                        self._at_low_priority -= 1
-                        self.low_priority_at = time.monotonic()
-                        self.low_priority_seconds += (
-                            self.low_priority_at - began - self.low_priority_seconds
-                        ) / 8
+                with self._lock:
+                    self._at_low_priority -= piece.low_priority
             del piece
 
     def _next(self) -> Piece | None:
@@ -191,12 +180,6 @@ def start(pieces: Sequence[Piece], expected: bool = False) -> None:
     """Start to fetch these pieces; if ``expected``, after all that callers wait for."""
     if pieces:
         _threads.submit(pieces, expected)
-
-
-def low_priority_seconds() -> float:
-    """Return the recent average time of a low-priority piece; 0 if unknown or old."""
-    is_known = time.monotonic() - _threads.low_priority_at < _REMEMBERED_SECONDS
-    return _threads.low_priority_seconds if is_known else 0.0
 
 
 def side_by_side(do: Callable[[_Given], _Result], given: Sequence[_Given]) -> list[_Result]:
