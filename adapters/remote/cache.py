@@ -38,7 +38,7 @@ from typing import Any, NamedTuple
 from adapters.remote.checksums import crc32c
 from adapters.remote.client import Head
 from adapters.remote.privatefiles import locked, make_private, opened, problem_of, write_whole
-from adapters.remote.segments import SUFFIX, Segment, write_all
+from adapters.remote.segments import SUFFIX, Segment
 from adapters.remote.urls import clean, folder_url
 
 log = logging.getLogger("adapters")
@@ -326,16 +326,11 @@ class Wholes:
         """Return the object if it is stored and undamaged."""
         path = self._path(url, identity)
         try:
-            descriptor = opened(path, os.O_RDONLY)
+            with open(opened(path, os.O_RDONLY), "rb", buffering=0) as file:
+                status = os.fstat(file.fileno())
+                content = memoryview(file.read())
         except OSError:
             return None
-        try:
-            status = os.fstat(descriptor)
-            content = memoryview(os.read(descriptor, status.st_size))
-        except OSError:
-            return None
-        finally:
-            os.close(descriptor)
         data, end = content[: -_END.size], content[-_END.size :]
         if len(end) < _END.size or _END.unpack(end) != (crc32c(data), len(data)):
             if not self._has_warned:
@@ -354,12 +349,9 @@ class Wholes:
 
         def write() -> None:
             _describe(os.path.dirname(path), folder_url(clean(url)), "", 0)
-            descriptor = opened(path, os.O_WRONLY | os.O_CREAT)
-            try:
-                write_all(descriptor, content, 0)
-                os.ftruncate(descriptor, len(content))  # A damaged file may have been longer.
-            finally:
-                os.close(descriptor)
+            with open(opened(path, os.O_WRONLY | os.O_CREAT), "wb") as file:
+                file.write(content)
+                file.truncate()  # A damaged file may have been longer.
 
         try:
             self.cache.store(write, len(data))
