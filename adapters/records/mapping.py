@@ -62,7 +62,8 @@ class Memory:
             "typestr": "|u1",
             "version": 3,
         }
-        _madvise(self._address, size, mmap.MADV_NOHUGEPAGE)  # A byte must not take 2 MiB.
+        if writable:
+            _madvise(self._address, size, mmap.MADV_NOHUGEPAGE)  # A byte must not take 2 MiB.
 
     def view(self) -> memoryview:
         """Return a read-only view of all bytes."""
