@@ -131,13 +131,12 @@ def _content_of(place: str) -> tuple[str, int]:
     """Compute SHA-256 and size in bytes of a file."""
     if not is_url(place):
         return sha256_of(place), os.path.getsize(place)
-    file, digest, done = RemoteFile(place), hashlib.sha256(), 0
+    file, digest = RemoteFile(place), hashlib.sha256()
     content = file.stream()
-    while piece := content.read(done, _READ_BYTES):
-        digest.update(piece)
-        done += len(piece)
+    for at in range(0, file.size, _READ_BYTES):
+        digest.update(content.read(at, _READ_BYTES))
     file.close()
-    return digest.hexdigest(), done
+    return digest.hexdigest(), file.size
 
 
 def _problems(

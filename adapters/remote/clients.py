@@ -20,8 +20,10 @@ from adapters.remote.urls import ListedUrl, clean, folder_of, is_url, matching, 
 _EXTRA = "pip install 'loader-adapters[remote]'"
 
 _Result = TypeVar("_Result")
-_clients: dict[tuple[str, bool], Client] = {}
-"""Clients by the URL's root, and True if obstore may request such objects."""
+_clients: dict[str, Client] = {}
+"""Clients by the place that they are for."""
+# A web URL with a query takes one of its own, of 110 kB.
+_MOST_CLIENTS = 256
 _opening = threading.Lock()
 
 
@@ -31,12 +33,13 @@ def client_of(url: str) -> tuple[Client, str]:
     An ``ImportError`` names the command that installs one; a URL without a bucket or host is a
     ``ValueError``.
     """
-    root, key = split(url)
-    known = root, obstore_client.asks_for(root, key)
+    root, key = obstore_client.parted(url)
     with _opening:
-        client = _clients.get(known)
+        client = _clients.get(root)
         if client is None:
-            client = _clients[known] = _made(root, url)
+            if len(_clients) == _MOST_CLIENTS:
+                _clients.pop(next(iter(_clients)))
+            client = _clients[root] = _made(root)
     return client, key
 
 
@@ -51,17 +54,17 @@ def reader_of(path: str) -> tuple[Reader, str]:
     return client_of(path) if is_url(path) else (LocalFiles(), os.path.abspath(path))
 
 
-def _made(root: str, url: str) -> Client:
-    scheme, name = root.partition("://")[0], clean(url)
+def _made(root: str) -> Client:
+    scheme, name = root.partition("://")[0], clean(root)
     is_known, is_forked = scheme.lower() in obstore_client.SCHEMES, obstore_client.is_forked()
-    if is_known and root.endswith("://"):
+    if is_known and split(root)[0].endswith("://"):
         raise ValueError(
-            f"a URL of this kind must name a bucket or a host, as {root}name/train.rec, "
+            f"a URL of this kind must name a bucket or a host, as {scheme}://name/train.rec, "
             f"got {name!r}"
         )
-    if obstore_client.takes(url):
+    if obstore_client.takes(root):
         return obstore_client.Obstore(root)
-    if fsspec_client.takes(url):
+    if fsspec_client.takes(root):
         try:
             return fsspec_client.FileSystem(root)
         except ImportError as error:  # fsspec lacks a dependency for these URLs.
@@ -71,8 +74,8 @@ def _made(root: str, url: str) -> Client:
     if is_known and is_forked:
         raise RuntimeError(
             f"{name}: obstore was used before this process was forked, and its threads are "
-            'not here; start worker processes with "spawn" or "forkserver", open the file in the '
-            f"child alone, or install the fsspec file system for {scheme}"
+            'not here; start worker processes with "spawn" or "forkserver", or open the file in '
+            "the child alone"
         )
     fsspec_brings = f"pip install fsspec, and what it names for {scheme}"
     if not is_known:
@@ -80,15 +83,7 @@ def _made(root: str, url: str) -> Client:
             f"{name}: nothing that is installed reads {scheme}://, nor would obstore; where "
             f"fsspec has a file system of that name: {fsspec_brings}"
         )
-    if obstore_client.asks_for(root, split(url)[1]):
-        raise ImportError(
-            f"{name}: {scheme}:// needs obstore: {_EXTRA}; or the fsspec file system of that "
-            f"name: {fsspec_brings}"
-        )
-    raise ImportError(
-        f"{name}: obstore would ask for another path, or without the query; the fsspec file "
-        f"system for web servers asks for this one: {_EXTRA}"
-    )
+    raise ImportError(f"{name}: {scheme}:// needs obstore: {_EXTRA}")
 
 
 def forget() -> None:
@@ -109,18 +104,12 @@ class LocalFiles:
 
     def get(self, key: str, begin: int, end: int, head: Head | None) -> bytes:
         """Return these bytes of that version."""
-        descriptor = os.open(key, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            found = _head_of(os.fstat(descriptor))
+        with open(key, "rb") as file:
+            found = _head_of(os.fstat(file.fileno()))
             if head is not None and found[:2] != head[:2]:
                 raise Changed(f"{found.size} bytes, changed since")
-            pieces = []
-            while begin < end and (piece := os.pread(descriptor, end - begin, begin)):
-                pieces.append(piece)
-                begin += len(piece)
-        finally:
-            os.close(descriptor)
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+            file.seek(begin)
+            return file.read(end - begin)
 
 
 def _head_of(status: os.stat_result) -> Head:
