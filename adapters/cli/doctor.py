@@ -8,8 +8,8 @@ from typing import Any
 
 from adapters.cli.arguments import above_zero, from_zero, positive
 from adapters.cli.named import is_path, object_named
-from adapters.diagnosis.advice import gain_in_words
 from adapters.diagnosis.front_end import front_end_for
+from adapters.diagnosis.report import gain_in_words
 from adapters.diagnosis.script import code_of, diagnose_script
 from adapters.diagnosis.sweep import ROUNDS, line_of, sweep, table_of
 from adapters.machine import described_machine

@@ -39,18 +39,9 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
     plan.add_argument(
         "--examples", type=arguments.positive, metavar="COUNT", help="in the data set"
     )
-    step = plan.add_mutually_exclusive_group()
-    step.add_argument(
+    plan.add_argument(
         "--step-ms", type=arguments.above_zero, metavar="MS", help="t, as you measured it"
     )
-    step.add_argument(
-        "--flops",
-        type=arguments.above_zero,
-        metavar="COUNT",
-        help="multiply-adds of a forward pass for an example, as papers give them: 4.1e9",
-    )
-    plan.add_argument("--utilisation", type=arguments.share, help="of the device's peak; else 0.35")
-    plan.add_argument("--precision", help="fp32, tf32, fp16: whose peak; else the fastest")
     rate = plan.add_mutually_exclusive_group()
     rate.add_argument(
         "--per-core",
@@ -104,9 +95,6 @@ def _plan(options: argparse.Namespace) -> Iterator[str]:
             model=options.model,
             device=options.device,
             step_seconds=None if options.step_ms is None else options.step_ms / 1000,
-            multiply_adds=options.flops,
-            precision=options.precision,
-            utilisation=options.utilisation,
         )
     except ValueError as error:
         raise argparse.ArgumentError(None, str(error)) from error

@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import importlib.abc
-import importlib.machinery
 import importlib.util
 import itertools
 import os
-import pkgutil
 import runpy
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -22,6 +20,7 @@ from typing import Any
 
 from adapters.diagnosis.examination import ROUNDS, Examination, Progress, examine
 from adapters.diagnosis.front_end import (
+    FRONT_ENDS,
     Examined,
     Observer,
     Trainer,
@@ -29,7 +28,6 @@ from adapters.diagnosis.front_end import (
     front_end_of,
     settled_of,
 )
-from adapters.diagnosis.registry import FRONT_ENDS
 from adapters.diagnosis.report import Diagnosis
 from adapters.diagnosis.timing import (
     LEAST_OF_A_ROUND,
@@ -71,7 +69,6 @@ def diagnose_script(
         OSError: There is no such script.
         TypeError: The script trains on something that can't be examined.
         ScriptError: The script raises an error.
-        ValueError: The file isn't a Python program.
     """
 
     def in_fit(loader: Callable[[], Any], trainer: Callable[[], Trainer]) -> Any:
@@ -140,11 +137,6 @@ def _run(path: str, arguments: Sequence[str], observer: Observer) -> Any:
     """Run a script and return the observer's result; None if the observer didn't end it."""
     if not os.path.exists(path):
         raise FileNotFoundError(f"script must be the path of a file, got {path!r}: there is none")
-    if not _is_program(path):
-        raise ValueError(
-            f"script must be a Python program, got {path!r}; records and pictures are measured by "
-            "adapters doctor --tune"
-        )
     intercepted = contextlib.ExitStack()
 
     def intercept(name: str) -> None:
@@ -172,15 +164,6 @@ def _run(path: str, arguments: Sequence[str], observer: Observer) -> Any:
         sys.meta_path.remove(notice)
         sys.argv, sys.path[:] = before
     return None
-
-
-def _is_program(path: str) -> bool:
-    """True if Python can run it: text, bytecode, or a folder or ZIP file with a ``__main__``."""
-    if pkgutil.get_importer(path) is not None:
-        return importlib.machinery.PathFinder.find_spec("__main__", [path]) is not None
-    with open(path, "rb") as file:
-        begin = file.read(4096)  # The first header of a record file contains zeros.
-    return b"\0" not in begin or begin.startswith(importlib.util.MAGIC_NUMBER)
 
 
 class _Notice(importlib.abc.MetaPathFinder):

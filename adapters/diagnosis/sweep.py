@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 
 from adapters.batch.plan import Plan
 from adapters.diagnosis.front_end import FrontEnd, front_end_for
-from adapters.diagnosis.registry import texts_of
 from adapters.diagnosis.timing import SKIPPED, samples_in, timed, undisturbed
 from adapters.engine import Engine, Settings, obstacle_to_processes, usable_cpus
 
@@ -128,7 +127,8 @@ def sweep(
 def _front_end_for(loader: Any) -> FrontEnd:
     if (front_end := front_end_for(loader)) is None:
         raise TypeError(
-            f"loader must be {' or '.join(texts_of('own'))}, got {type(loader).__name__}"
+            "loader must be a SafeSequence or what gluon_loader returns, got "
+            f"{type(loader).__name__}"
         )
     return front_end
 

@@ -9,10 +9,8 @@ from __future__ import annotations
 import dataclasses
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
-
-from adapters.diagnosis.contention import Contention
+from dataclasses import dataclass
+from typing import Any
 
 STORAGE, TRANSFORMS, COLLATION = "storage", "transforms", "collation"
 COPY, STEP = "copy", "step"
@@ -48,6 +46,8 @@ _TOLERANCE, _TOLERATED_SECONDS = 1.6, 0.0005
 _TURNS = 2.0
 # Accepted range from the fastest round to the slowest, as a share of the median.
 _STEADY = 0.5
+# A thread that has to wait for a CPU for a larger share of its time is disturbed by other programs.
+_QUEUED = 0.2
 # A spread of the step below this share of the total doesn't matter.
 _STEP_MATTERS = 0.25
 # Figures that the advice depends on.
@@ -67,17 +67,6 @@ class Workers:
     """Name of the loader's argument for the number of workers."""
     finding: str = ""
     """The engine's own finding about its workers, as text."""
-
-
-class Hints(NamedTuple):
-    """Advice that depends on the kind of loader, as text; "" for none."""
-
-    transforms: str = ""
-    """Advice if transforms are the bottleneck."""
-    one_at_a_time: str = ""
-    """Advice if the source serves one thread at a time."""
-    processes: str = ""
-    """The argument that makes the loader's workers processes."""
 
 
 @dataclass(frozen=True)
@@ -135,8 +124,7 @@ class Verdict(Figures):
         store: ``"uncached"`` or ``"cached"`` if samples come from a remote store, else "".
         t: The requested step time.
         rounds: The figures of each round.
-        contention: Use of the CPUs by other programs during the measurement.
-        hints: Advice that depends on the kind of loader.
+        queued_share: Share of the time of a batch by one thread in which others had the CPUs.
     """
 
     samples: int
@@ -152,8 +140,7 @@ class Verdict(Figures):
     store: str = ""
     t: float | None = None
     rounds: tuple[Figures, ...] = ()
-    contention: Contention = field(default=Contention())
-    hints: Hints = field(default=Hints(), repr=False)
+    queued_share: float = 0.0
 
     @property
     def one_at_a_time(self) -> bool:
@@ -273,11 +260,8 @@ class Verdict(Figures):
     def noise(self) -> tuple[str, ...]:
         """Reasons why the figures are uncertain: other programs, rounds that differ."""
         found = []
-        if self.contention.disturbs:
-            found.append(
-                f"other programs took {self.contention.others:.0%} of the CPU time meanwhile, and "
-                f"{self.contention.idle:.0%} was left"
-            )
+        if self.queued_share > _QUEUED:
+            found.append(f"other programs had the CPUs for {self.queued_share:.0%} of the time")
         for name in _DECIDING:
             values = values_of(self.rounds, name)
             if not values:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from adapters.planning.examples import Comparison
-from adapters.planning.published import STORAGE, Step
+from adapters.planning.published import STORAGE, Comparison, Step
 from adapters.planning.requirement import CACHE_SHARE, MIB, Workload
 
 # Percentage of the mini-batches that must arrive within t.

@@ -14,10 +14,8 @@ from mxnet.gluon.data.vision.transforms import ToTensor
 from adapters import diagnose, gluon_loader
 from adapters.diagnosis import Diagnosis
 from adapters.diagnosis.sweep import Setting, line_of
-from adapters.gluon.diagnosed import FRONT_END
 from tests.cli.scripts import doctored, found_in
 from tests.diagnosis import planted
-from tests.diagnosis.made_up import made_up
 from tests.diagnosis.planted import BATCH_SIZE, SECONDS, SIZE, Numbers, Waiting, quick_step
 from tests.gluon.data_sets import Computed
 
@@ -79,13 +77,7 @@ def resized() -> Any:
 def test_bottleneck_is_found(make, options, expected):
     diagnosis = found(make(), **options)
     assert diagnosis.bottleneck == expected
-    assert diagnosis.hints is FRONT_END.hints
     mx.nd.waitall()
-
-
-def test_advice_about_gluons_transforms_is_said():
-    """Of figures that are made up: those of a busy machine may be good for no advice."""
-    assert "loader.explain()" in str(made_up(memory=0.038, hints=FRONT_END.hints))
 
 
 def test_mxnets_own_loader_is_examined_as_ours():
