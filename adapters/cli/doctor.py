@@ -9,9 +9,8 @@ from typing import Any
 from adapters.cli.arguments import above_zero, from_zero, positive
 from adapters.cli.named import is_path, object_named
 from adapters.diagnosis.front_end import front_end_for
-from adapters.diagnosis.report import gain_in_words
 from adapters.diagnosis.script import code_of, diagnose_script
-from adapters.diagnosis.sweep import ROUNDS, line_of, sweep, table_of
+from adapters.diagnosis.sweep import ROUNDS, sweep
 from adapters.machine import described_machine
 from adapters.progress import bar
 from adapters.sources.folders import names_images
@@ -110,16 +109,7 @@ def _tune(options: argparse.Namespace) -> None:
                 rounds=options.rounds or ROUNDS,
                 progress=progress,
             )
-        best = found.recommended
-        gain = "" if found.gain is None else f", {gain_in_words(found.gain)} beside its own setting"
-        print(
-            f"batches of {found.samples}; medians of {len(best.speeds)} rounds",
-            *table_of(found.found),
-            *(f"not tried: {each}" for each in found.left_out),
-            f"recommended, at {best.median:,.0f} samples/s of the loader alone{gain}:",
-            f"  {line_of(loader, best.setting)}",
-            sep="\n",
-        )
+        print(found)
 
 
 def _loader_of(name: str) -> Any:

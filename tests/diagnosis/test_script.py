@@ -21,7 +21,7 @@ from adapters import diagnose
 from adapters.diagnosis import script
 from adapters.diagnosis.front_end import FRONT_ENDS
 from adapters.diagnosis.script import diagnose_script
-from adapters.diagnosis.sweep import Setting, line_of, sweep
+from adapters.diagnosis.sweep import sweep
 from adapters.errors import ScriptError
 from tests.diagnosis.planted import SECONDS, SHORT_SECONDS, Numbers, Waiting, quick_step
 from tests.diagnosis.toys import ITEMS, PLAYTHINGS, Feed
@@ -210,8 +210,8 @@ def test_front_ends_loader_is_tuned(registered, monkeypatch):
     monkeypatch.setattr("adapters.diagnosis.sweep.obstacle_to_processes", lambda plan: "slow here")
     feed = Feed(Numbers())
     found = sweep(feed, seconds=0.01, rounds=1)
-    assert {each.setting.kind for each in found.found} >= {"inline", "threads"}
-    assert line_of(feed, Setting("threads", 2, 4)) == "Feed(threads, 2, 4)"
+    assert {each.kind for each in found.speeds} >= {"inline", "threads"}
+    assert found.call("threads", "2", 4) == "Feed(threads, 2, 4)"
     feed.close()
 
 

@@ -13,7 +13,8 @@ from mxnet.gluon.data.vision.transforms import ToTensor
 
 from adapters import diagnose, gluon_loader
 from adapters.diagnosis import Diagnosis
-from adapters.diagnosis.sweep import Setting, line_of
+from adapters.diagnosis.sweep import Setting
+from adapters.gluon.diagnosed import FRONT_END
 from tests.cli.scripts import doctored, found_in
 from tests.diagnosis import planted
 from tests.diagnosis.planted import BATCH_SIZE, SECONDS, SIZE, Numbers, Waiting, quick_step
@@ -114,8 +115,8 @@ def test_what_is_left_over_of_a_pass_stays_for_the_next():
     ],
 )
 def test_line_can_be_pasted(setting, line):
-    with gluon_loader(Numbers(), BATCH_SIZE, num_workers=0) as loader:
-        assert line_of(loader, setting) == f"gluon_loader(..., {line}"
+    found = FRONT_END.call(setting.kind, setting.count, setting.queue)
+    assert found == f"gluon_loader(..., {line}"
 
 
 LOOP = """
