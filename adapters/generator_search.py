@@ -116,21 +116,14 @@ class _Search:
         self.process = False
         self.visited: dict[int, Any] = {}  # Ids are unique only while the object is alive.
         self._names: set[str] = set()
-        self._as_objects: set[str] = set()  # Modules of which it isn't known what is used.
         self._idle: list[tuple[str, Any, int]] = []
         for each in objects:
             try:
                 self._visit(each, 0)
                 self._visit_idle()
-                self._visit_modules()
             except Exception as error:  # Inspecting a user's object may run any code.
                 log.debug("it can't be told what %r draws from: %r", type(each), error)
                 self._guess()
-
-    def _visit_modules(self) -> None:
-        """Assume that code which names ``random`` looks it up in a module used as an object."""
-        if "random" in self._names:
-            self.named |= {each for each in ("numpy", "mxnet") if each in self._as_objects}
 
     def _guess(self) -> None:
         self.guessed |= {"random", "numpy"}
@@ -190,7 +183,6 @@ class _Search:
 
     def _visit_module(self, module: types.ModuleType) -> None:
         name = module.__name__
-        self._as_objects.add(name.replace("mxnet.ndarray", "mxnet"))
         if name == "random" or name.startswith("numpy.random"):
             self.named.add(name.split(".")[0])
         elif name.startswith("mxnet") and "random" in name:
