@@ -328,9 +328,6 @@ def _lines_of(d: Diagnosis) -> Iterator[str]:
         yield f"bottleneck: {_BOTTLENECKS[d.bottleneck]}{network}"
         if d.busy_share is not None:
             yield f"the device has work for {d.busy_share:.0%} of the time"
-        if d.gain is not None and d.gain > 1.05 and not d.noise:
-            gain = f"{d.gain:.2g}" if d.gain < 10 else f"{d.gain:,.0f}"
-            yield f"without the bottleneck, training would be up to {gain} times as fast"
     else:
         reason = "figures contradict each other" if d.contradictions else "the machine is too noisy"
         yield f"bottleneck: can't be told, {reason}"

@@ -202,18 +202,6 @@ class Verdict(Figures):
         transforms_wait = self.bottleneck == TRANSFORMS and self.alone_computes <= _COMPUTES
         return self.bottleneck == STORAGE or transforms_wait
 
-    @property
-    def gain(self) -> float | None:
-        """The largest possible speedup of training without the bottleneck; None without a step."""
-        if self.whole is None or self.same is None:
-            return None
-        if self.bottleneck == COPY:
-            return self.whole / max(self.same - (self.copy or 0.0), 1e-6)
-        if self.bottleneck == STEP:
-            return 1.0
-        others = [seconds for part, seconds in self.parts.items() if part != self.bottleneck]
-        return max(1.0, self.whole / max(self.same, *others, 1e-6))
-
     # --- doubts ---
 
     @property
