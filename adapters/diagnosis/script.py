@@ -11,7 +11,6 @@ import contextlib
 import importlib
 import importlib.abc
 import importlib.util
-import inspect
 import itertools
 import os
 import runpy
@@ -214,17 +213,6 @@ def object_named(name: str) -> Any:
     found = names[attribute]
     if not callable(found) or hasattr(found, "__len__"):
         return found
-    try:
-        signature = inspect.signature(found)
-    except (TypeError, ValueError):  # A builtin without a signature: the call itself will tell.
-        signature = inspect.Signature()
-    try:
-        signature.bind()
-    except TypeError:
-        raise ValueError(
-            f"{name} must be called without arguments, got {attribute}{signature}: name a function "
-            "that calls it with them"
-        ) from None
     with code_of(name):
         return found()
 
