@@ -81,8 +81,7 @@ _BOTTLENECKS = {
 # Indented in the table.
 _PARTS = ("storage", "memory", "collation", "copy")
 _ONE_AT_A_TIME = (
-    "thread_safe=True, if several threads may run your code at once: without it, one does at a "
-    "time; single samples are quicker still than whole batches of a PyDataset"
+    "thread_safe=True, if several threads may run your code at once: without it, one does at a time"
 )
 
 
@@ -550,8 +549,9 @@ def _about_transforms(v: Diagnosis) -> Iterator[Change]:
         yield Change("more workers: there are CPUs left", more)
     if _threads_bring_nothing(v):
         yield Change(
-            "worker processes: several threads make hardly more batches than one, so the "
-            "transform holds the interpreter lock",
+            "worker processes (use_multiprocessing=True; in Gluon, thread_pool=False): several "
+            "threads make hardly more batches than one, as the transform holds the interpreter "
+            "lock",
             with_workers(v, max(1, min(workers.cpus, needed or workers.cpus)), PROCESSES),
         )
     yield Change(

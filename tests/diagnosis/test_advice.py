@@ -48,7 +48,7 @@ def changed(diagnosis: Diagnosis, **changes: object) -> Diagnosis:
         # Threads that make no more than one.
         (
             made_up(memory=0.038, alone=0.040),
-            "worker processes: several threads make hardly more batches than one",
+            "worker processes (use_multiprocessing=True; in Gluon, thread_pool=False): several",
         ),
         (made_up(memory=0.038, kernel_missing=True), "build the image kernel"),
         # A transform that waits: more workers than CPUs, unless it is one at a time.
