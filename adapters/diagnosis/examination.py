@@ -273,7 +273,7 @@ class Examination:
             spent, cpu = before.until_now(), time.thread_time() - cpu
             own, busy = max(spent.own_seconds, cpu), max(cpu, spent.busy_seconds)
             found.append((spent.seconds, cpu / own, busy / own))
-            self._inline = Spent(*map(sum, zip(self._inline, spent)))
+            self._inline = Spent._make(a + b for a, b in zip(self._inline, spent))
         return min(found)
 
     def _seconds_of(self, name: str, plan: Plan, settings: Settings) -> float:

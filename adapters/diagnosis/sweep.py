@@ -37,7 +37,7 @@ class Setting(NamedTuple):
     queue: int
 
     @property
-    def count(self) -> str:
+    def argument(self) -> str:
         """Number of workers as an argument, or ``"auto"`` in quotes."""
         return f'"{_AUTO}"' if self.kind == _AUTO else str(self.workers)
 
@@ -90,7 +90,7 @@ class Sweep:
         yield f"batches of {self.samples}; medians of {len(self.speeds[best])} rounds"
         yield f"{'kind':<12}{'workers':>8}{'queue':>7}{'samples/s':>13}   range"
         for each, speeds in self.speeds.items():
-            count = each.count.strip('"')
+            count = each.argument.strip('"')
             yield (
                 f"{each.kind:<12}{count:>8}{each.queue:>7}{medians[each]:>13,.0f}   "
                 f"{min(speeds):,.0f} to {max(speeds):,.0f}"
@@ -100,7 +100,7 @@ class Sweep:
         if self.own is not None:
             gain = f", {gain_in_words(medians[best] / medians[self.own])} beside its own setting"
         yield f"recommended, at {medians[best]:,.0f} samples/s of the loader alone{gain}:"
-        yield f"  {self.call(best.kind, best.count, best.queue)}"
+        yield f"  {self.call(best.kind, best.argument, best.queue)}"
 
 
 def sweep(

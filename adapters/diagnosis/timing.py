@@ -137,7 +137,7 @@ def wait_for_devices(result: Any = None) -> None:
     torch, mxnet = (sys.modules.get(name) for name in ("torch", "mxnet"))
     if torch is not None and torch.cuda.is_available():
         torch.cuda.synchronize()
-    if hasattr(mxnet, "nd"):  # Otherwise its import is still in progress.
+    if mxnet is not None and hasattr(mxnet, "nd"):  # Otherwise its import is still in progress.
         mxnet.nd.waitall()
 
 

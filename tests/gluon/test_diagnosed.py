@@ -115,7 +115,7 @@ def test_what_is_left_over_of_a_pass_stays_for_the_next():
     ],
 )
 def test_line_can_be_pasted(setting, line):
-    found = FRONT_END.call(setting.kind, setting.count, setting.queue)
+    found = FRONT_END.call(setting.kind, setting.argument, setting.queue)
     assert found == f"gluon_loader(..., {line}"
 
 
