@@ -87,7 +87,7 @@ def apart(samples: Iterable[Any]) -> list[Any]:
 
 
 def _has_its_own(sample: Any) -> bool:
-    """True if only this tuple, list or dict refers to the arrays in it, which own their memory."""
+    """True if only this tuple, list or dict leads to the memory of the arrays in it."""
     if type(sample) not in (tuple, list, dict):
         return False
     for leaf in sample.values() if type(sample) is dict else sample:
@@ -95,9 +95,7 @@ def _has_its_own(sample: Any) -> bool:
             if isinstance(leaf, _NEVER_CHANGE) and not isinstance(leaf, np.void):
                 continue
             return False
-        if getrefcount(leaf) > _NAMED or leaf.base is not None or leaf.dtype.hasobject:
-            return False
-        if not leaf.flags.owndata or getweakrefcount(leaf):
+        if getrefcount(leaf) > _NAMED or not _is_alone(leaf):
             return False
     return True
 
