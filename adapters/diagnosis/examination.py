@@ -306,6 +306,7 @@ class Examination:
     def diagnosis(self) -> Diagnosis:
         """The diagnosis from the rounds measured so far."""
         known: dict[str, Any] = {"workers": Workers("unknown", 0, usable_cpus())}
+        queued = self._inline.queued_seconds
         ablations, front_end = self._ablations, self._front_end
         if ablations is not None and front_end is not None:
             engine, keyword = front_end.engine(self._read), front_end.workers_keyword
@@ -329,7 +330,7 @@ class Examination:
             replaced=self._replaced,
             t=self._t,
             rounds=tuple(self._rounds),
-            queued_share=self._inline.queued_seconds / max(self._inline.seconds, 1e-9),
+            queued_share=queued / max(queued + self._inline.cpu_seconds, 1e-9),
             **known,
         )
 

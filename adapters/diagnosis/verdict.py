@@ -53,8 +53,9 @@ _TOLERANCE, _TOLERATED_SECONDS = 1.6, 0.0005
 _TURNS = 2.0
 # Accepted range from the fastest round to the slowest, as a share of the median.
 _STEADY = 0.5
-# A thread that has to wait for a CPU for a larger share of its time is disturbed by other programs.
-_QUEUED = 0.2
+# A thread that has to wait for a CPU for a larger share of the time in which it needs one is
+# disturbed by other programs.
+_QUEUED = 0.3
 # A spread of the step below this share of the total doesn't matter.
 _STEP_MATTERS = 0.25
 # Figures that the advice depends on.
@@ -199,7 +200,7 @@ class Diagnosis(Figures):
         store: ``"uncached"`` or ``"cached"`` if samples come from a remote store, else "".
         t: The requested step time.
         rounds: The figures of each round.
-        queued_share: Share of the time of a batch by one thread in which others had the CPUs.
+        queued_share: Share of the time in which one thread needed a CPU, but others had them all.
     """
 
     samples: int

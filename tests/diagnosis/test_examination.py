@@ -105,7 +105,7 @@ def test_other_programs_are_noticed(monkeypatch):
     seconds = itertools.count(step=10)
     monkeypatch.setattr("adapters.clock._queued_seconds", lambda: next(seconds))
     diagnosis = found(Numbers(), seconds=SHORT_SECONDS, transform=planted.burning)
-    assert diagnosis.queued_share > 1
+    assert diagnosis.queued_share > 0.9
     assert "noise: other programs had the CPUs for " in str(diagnosis)
 
 
