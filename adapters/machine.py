@@ -127,28 +127,16 @@ def described_machine() -> Iterator[str]:
         yield "image kernel: switched off by ADAPTERS_KERNEL=0 in the environment"
     else:
         yield (
-            "image kernel: missing; JPEGs are decoded faster with it, and raw images are "
-            f"cropped faster. {_kernel_remedy()}"
+            "image kernel: missing; JPEGs are decoded faster with it, and raw images are cropped "
+            "faster. Wheels for Linux have it. To build it, install a C compiler and "
+            "libjpeg-turbo's headers, as by apt-get install gcc libjpeg62-turbo-dev (Debian) or "
+            "gcc libjpeg-turbo8-dev (Ubuntu); then pip install this package again. pip keeps what "
+            "it built without them: pip cache remove loader_adapters; pip install "
+            "--force-reinstall --no-deps loader-adapters, or the path of a clone"
         )
     for module, use in _LIBRARIES.items():
         there = importlib.util.find_spec(module) is not None
         yield f"{module}: {'there' if there else f'missing; {use}'}"
-
-
-def _kernel_remedy() -> str:
-    """Tell how to install the native kernel, by what is missing."""
-    headers = any(
-        Path(folder, "jpeglib.h").is_file()
-        for folder in ("/usr/include", "/usr/local/include", f"{sys.prefix}/include")
-    )
-    packages = "gcc libjpeg62-turbo-dev (Debian) or gcc libjpeg-turbo8-dev (Ubuntu)"
-    first = "" if headers else f"apt-get install {packages}, then "
-    again = "pip cache remove loader_adapters; pip install --force-reinstall --no-deps"
-    return (
-        "Wheels for Linux have it. To build it: "
-        f"{first}pip install this package again, with a C compiler there ({again} loader-adapters, "
-        "or the path of a clone, as pip keeps what it built without one)"
-    )
 
 
 def _versions() -> Iterator[str]:

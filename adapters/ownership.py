@@ -5,10 +5,10 @@ or return an array that it forgets. Trainers read a batch long after they took i
 batches. So the return value of a user's function is checked once, when it is taken and before that
 function may be called again. An array isn't copied if
 
-- all references to it come from the batch itself: ``sys.getrefcount`` counts them. Dicts, closures,
+- the only reference to it comes from the batch: ``sys.getrefcount`` counts them. Dicts, closures,
   caches, frames of generators, other views, memoryviews and tensors over the same memory all hold a
   reference;
-- its memory is its own, or that of one other array to which the same applies, or of ``bytes``,
+- its memory is its own, or that of one other array to which only this view refers, or of ``bytes``,
   which never change. References to ``mmap``, ``bytearray`` or another library's tensor can't be
   counted.
 
@@ -43,9 +43,9 @@ _NEVER_CHANGE = (str, bytes, int, float, complex, type(None), np.generic)
 # From Python 3.14 on, a local variable may borrow its reference. Without the GIL, each thread
 # counts its own.
 _COUNTS = sys.version_info < (3, 14) and bool(getattr(sys, "_is_gil_enabled", lambda: True)())
-# References to an object that only a local variable refers to; that only a container refers to,
-# while a loop variable names it; and that only a generator's local refers to, in a loop over it.
-# Each includes the argument of getrefcount. No object has the count 0.
+# References to an object that only a local variable refers to; that only a container or a view
+# refers to, while a variable names it; and that only a generator's local refers to, in a loop over
+# it. Each includes the argument of getrefcount. No object has the count 0.
 _LOCAL, _NAMED, _YIELDED = (2, 3, 3) if _COUNTS else (0, 0, 0)
 
 
@@ -87,7 +87,7 @@ def apart(samples: Iterable[Any]) -> list[Any]:
 
 
 def _has_its_own(sample: Any) -> bool:
-    """True if only this tuple, list or dict refers to the arrays in it, which own their memory."""
+    """True if only this tuple, list or dict leads to the memory of the arrays in it."""
     if type(sample) not in (tuple, list, dict):
         return False
     for leaf in sample.values() if type(sample) is dict else sample:
@@ -95,55 +95,35 @@ def _has_its_own(sample: Any) -> bool:
             if isinstance(leaf, _NEVER_CHANGE) and not isinstance(leaf, np.void):
                 continue
             return False
-        if getrefcount(leaf) > _NAMED or leaf.base is not None or leaf.dtype.hasobject:
-            return False
-        if not leaf.flags.owndata or getweakrefcount(leaf):
+        if getrefcount(leaf) > _NAMED or not _is_alone(leaf):
             return False
     return True
 
 
 def detach(leaves: list[Any], allocate: Allocate) -> None:
     """Replace leaves that other code can reach by copies; this list alone refers to them."""
-    arrays = [*{id(leaf): leaf for leaf in leaves if isinstance(leaf, np.ndarray)}.values()]
-    bases = [array.base for array in arrays]
-    # References from these lists, and from the arrays to their bases.
-    held = Counter(map(id, leaves + arrays + bases + bases))
-    copies = {}
-    for place in range(len(arrays)):
-        if not _is_own(arrays, bases, place, held):
-            copies[id(arrays[place])] = _copy(arrays[place], allocate)
-    for place, leaf in enumerate(leaves):
-        is_array = isinstance(leaf, np.ndarray)
-        leaves[place] = copies.get(id(leaf), leaf) if is_array else detached(leaf)
+    times, copies = Counter(map(id, leaves)), dict[int, Any]()
+    for place in range(len(leaves)):
+        name = id(leaves[place])
+        if not isinstance(leaves[place], np.ndarray):
+            leaves[place] = detached(leaves[place])
+        elif name in copies:
+            leaves[place] = copies[name]
+        elif getrefcount(leaves[place]) > times[name] + 1 or not _is_alone(leaves[place]):
+            leaves[place] = copies[name] = _copy(leaves[place], allocate)
 
 
-def _is_own(arrays: list[Any], bases: list[Any], place: int, held: dict[int, int]) -> bool:
-    """True if no other code can reach an array's memory."""
-    if not _is_alone(arrays, place, held):
+def _is_alone(array: Any) -> bool:
+    """True if only references to this array lead to its memory."""
+    base = array.base
+    plain = type(array) is np.ndarray and not array.dtype.hasobject
+    if not (_COUNTS and plain) or getweakrefcount(array):
         return False
-    if bases[place] is None:
-        return bool(arrays[place].flags.owndata)
-    if _never_changes(bases[place]):
-        return True
-    return _is_alone(bases, place, held) and bool(
-        bases[place].flags.owndata or _never_changes(bases[place].base)
-    )
-
-
-def _never_changes(memory: Any) -> bool:
-    return isinstance(memory.obj if isinstance(memory, memoryview) else memory, bytes)
-
-
-def _is_alone(things: list[Any], place: int, held: dict[int, int]) -> bool:
-    """True if it is a plain array to which there are no references but those in ``held``."""
-    count, thing = getrefcount(things[place]), things[place]
-    return (
-        type(thing) is np.ndarray
-        and _COUNTS
-        and count <= held[id(thing)] + 1  # The argument of getrefcount.
-        and not getweakrefcount(thing)
-        and not thing.dtype.hasobject
-    )
+    if base is None or isinstance(base, bytes):
+        return base is not None or bool(array.flags.owndata)
+    # A view: of an array that only this view, and the variable here, refer to.
+    alone = type(base) is np.ndarray and getrefcount(base) <= _NAMED and not getweakrefcount(base)
+    return alone and (bool(base.flags.owndata) or isinstance(base.base, bytes))
 
 
 def detached(item: Any) -> Any:

@@ -28,13 +28,9 @@ def bar(
     class Bar(tqdm):  # type: ignore[misc]
         monitor_interval = 0  # No monitor thread, which would outlive the bar.
 
-    with contextlib.ExitStack() as stack:
-        drawn: Any = None
+    with Bar(desc=name, unit=unit, leave=False, delay=1e-9) as drawn:
 
         def progress(done: int, total: int) -> None:
-            nonlocal drawn
-            if drawn is None:
-                drawn = stack.enter_context(Bar(total=total, desc=name, unit=unit, leave=False))
             if done < drawn.n:
                 drawn.reset(total)
             drawn.total = total

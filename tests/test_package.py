@@ -75,7 +75,7 @@ ALLOWED = {
 # Of the package batch, the engine knows the protocol and what a batch is called.
 ENGINE_KNOWS = {"adapters.batch.plan", "adapters.batch.key"}
 FRAMEWORKS = {"keras", "tf_keras", "tensorflow", "mxnet", "torch", "jax"}
-# What a front end tells the diagnosis, which knows front ends by its registry alone.
+# What a front end tells the diagnosis, which imports front ends by name.
 DIAGNOSED = "diagnosed.py"
 OWN_FRAMEWORK = {"keras": {"keras", "jax", "tensorflow", "torch"}, "gluon": {"mxnet"}}
 # What every package's own file may use.
@@ -159,7 +159,6 @@ def test_imports_have_no_circle():
     graphlib.TopologicalSorter(graph).prepare()  # Raises CycleError with the circle.
 
 
-REGISTRY = PACKAGE / "diagnosis" / "registry.py"
 FRONT_ENDS = FRAMEWORKS | {"gluon", "safesequence", "pydataset"}
 
 
@@ -178,19 +177,13 @@ def named(path: Path) -> set[str]:
     return {name for name in FRONT_ENDS if any(name in word.lower() for word in words)}
 
 
-def test_diagnosis_names_no_framework():
-    files = set((PACKAGE / "diagnosis").glob("*.py")) - {REGISTRY}
-    assert {path.name: found for path in files if (found := named(path))} == {}
-    assert named(REGISTRY) >= {"keras", "mxnet", "gluon", "torch"}
-
-
 def test_engine_names_no_framework():
     files = (PACKAGE / "engine").glob("*.py")
     assert {path.name: found for path in files if (found := named(path))} == {}
 
 
-def test_diagnosed_is_imported_by_the_registry_alone():
-    """Importing a front end doesn't import the diagnosis; the registry does, when it is used."""
+def test_diagnosed_is_imported_on_demand_alone():
+    """Importing a front end doesn't import the diagnosis; the diagnosis imports the front end."""
     names = {name for path in FILES for name in imported(tree_of(path))}
     assert [name for name in names if DIAGNOSED.removesuffix(".py") in name.split(".")] == []
 

@@ -44,13 +44,6 @@ def above_zero(text: str) -> float:
     return value
 
 
-def share(text: str) -> float:
-    """A number above 0, up to 1."""
-    if (value := above_zero(text)) > 1:
-        raise argparse.ArgumentTypeError(f"must be > 0 and <= 1, got {text!r}")
-    return value
-
-
 def quality(text: str) -> int:
     """A JPEG quality, 1 to 100."""
     if (value := positive(text)) > 100:

@@ -1,4 +1,7 @@
-"""``adapters doctor``: a training script, the workers of a loader, or this machine."""
+"""``adapters doctor``: a training script, the workers of a loader, or this machine.
+
+``adapters replay`` runs a training script, too, to compute a batch of it again.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,15 @@ from contextlib import nullcontext
 from typing import Any
 
 from adapters.cli.arguments import above_zero, from_zero, positive
-from adapters.cli.named import is_path, object_named
-from adapters.diagnosis.advice import gain_in_words
 from adapters.diagnosis.front_end import front_end_for
-from adapters.diagnosis.script import code_of, diagnose_script
-from adapters.diagnosis.sweep import ROUNDS, line_of, sweep, table_of
+from adapters.diagnosis.script import (
+    code_of,
+    diagnose_script,
+    is_path,
+    object_named,
+    with_loader_of,
+)
+from adapters.diagnosis.sweep import ROUNDS, sweep
 from adapters.machine import described_machine
 from adapters.progress import bar
 from adapters.sources.folders import names_images
@@ -20,7 +27,7 @@ _SECONDS, _TUNED_SECONDS = 2.0, 1.0
 
 
 def add_parser(subparsers: Any) -> None:
-    """Add ``doctor`` to the command line."""
+    """Add ``doctor`` and ``replay`` to the command line."""
     doctor = subparsers.add_parser(
         "doctor",
         allow_abbrev=False,
@@ -28,9 +35,6 @@ def add_parser(subparsers: Any) -> None:
         help="where the time of a training script goes; without one, what this machine has",
     )
     doctor.add_argument("script", nargs="?", help="a training script, run to its first loop")
-    doctor.add_argument(
-        "--skip", type=from_zero, default=0, metavar="N", help="training loops to skip"
-    )
     doctor.add_argument(
         "--step-ms",
         type=above_zero,
@@ -57,6 +61,39 @@ def add_parser(subparsers: Any) -> None:
     )
     doctor.set_defaults(run=run_doctor)
 
+    replay = subparsers.add_parser(
+        "replay",
+        allow_abbrev=False,
+        usage="adapters replay --epoch E (--batch B | --step S) [options] train.py "
+        "[-- arguments of the script]",
+        help="compute a batch of a training script again: records, labels, crops, images",
+    )
+    replay.add_argument("script", help="a training script, run to its first loop")
+    replay.add_argument("--epoch", type=from_zero, required=True, metavar="E", help="from 0")
+    which = replay.add_mutually_exclusive_group(required=True)
+    which.add_argument("--batch", type=int, metavar="B", help="its number, as in seq[B]")
+    which.add_argument(
+        "--step",
+        type=from_zero,
+        metavar="S",
+        help="how many batches fit had trained on before it in that epoch (with its shuffle=True)",
+    )
+    replay.add_argument(
+        "--samples",
+        type=int,
+        metavar="N",
+        help="if other shards or batches resumed the training within that epoch: the "
+        '"samples" of the state that it was resumed with',
+    )
+    replay.add_argument(
+        "--sheet", metavar="PNG", help="write the images, before and after the transforms"
+    )
+    replay.set_defaults(run=run_replay)
+    for command in (doctor, replay):
+        command.add_argument(
+            "--skip", type=from_zero, default=0, metavar="N", help="training loops to skip"
+        )
+
 
 def run_doctor(options: argparse.Namespace) -> None:
     """Run ``adapters doctor``; ``ValueError`` if the script has no training loop."""
@@ -77,10 +114,14 @@ def run_doctor(options: argparse.Namespace) -> None:
             seconds=options.seconds or _SECONDS,
             progress=progress,
         )
+    _print(found, options.script)
+
+
+def _print(found: Any, script: str) -> None:
     if found is None:
         raise ValueError(
-            f"{options.script} came to its end without a call of Keras's fit or a loop over a "
-            "Gluon loader that was long enough"
+            f"{script} came to its end without a call of Keras's fit or a loop over a Gluon loader "
+            "that was long enough"
         )
     print(found)
 
@@ -110,16 +151,7 @@ def _tune(options: argparse.Namespace) -> None:
                 rounds=options.rounds or ROUNDS,
                 progress=progress,
             )
-        best = found.recommended
-        gain = "" if found.gain is None else f", {gain_in_words(found.gain)} beside its own setting"
-        print(
-            f"batches of {found.samples}; medians of {len(best.speeds)} rounds",
-            *table_of(found.found),
-            *(f"not tried: {each}" for each in found.left_out),
-            f"recommended, at {best.median:,.0f} samples/s of the loader alone{gain}:",
-            f"  {line_of(loader, best.setting)}",
-            sep="\n",
-        )
+        print(found)
 
 
 def _loader_of(name: str) -> Any:
@@ -138,3 +170,29 @@ def _loader_of(name: str) -> Any:
             f"{type(loader).__name__}"
         )
     return loader
+
+
+def run_replay(options: argparse.Namespace) -> None:
+    """Run ``adapters replay``; ``ValueError`` if the script has no training loop."""
+
+    def act(loader: Any) -> str:
+        if not hasattr(loader, "replay"):
+            raise TypeError(
+                f"the script must train on a SafeSequence or a loader of gluon_loader to be "
+                f"replayed, got {type(loader).__name__}"
+            )
+        said: dict[str, Any] = {}
+        if options.samples is not None:
+            said["state"] = {"epoch": options.epoch, "samples": options.samples}
+        if options.batch is None and hasattr(loader, "num_batches"):
+            said["shuffled"] = True
+        batch = options.step if options.batch is None else options.batch
+        try:
+            found = loader.replay(options.epoch, batch, **said)
+        except IndexError as error:
+            raise ValueError(str(error)) from error
+        sheet = f"\n{found.sheet(options.sheet)}" if options.sheet is not None else ""
+        return f"{found}{sheet}"
+
+    shown = with_loader_of(options.script, options.arguments, act, skip=options.skip)
+    _print(shown, options.script)

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from adapters.cli import arguments
-from adapters.cli.named import is_path, object_named
-from adapters.diagnosis.script import code_of
+from adapters.diagnosis.script import code_of, is_path, object_named
 from adapters.errors import AdapterError, ContentError
 from adapters.images import ImageDecoder, decode, size_of
 from adapters.records import RecordFiles, example, tfrecord
@@ -176,35 +175,13 @@ def _files(path: str, source: ImageSource, count: int) -> Iterator[str]:
 
 
 def _examples(files: RecordFiles) -> Iterator[memoryview]:
-    """Yield some records that are Examples or SequenceExamples, but not images with labels."""
+    """Yield some records that may be Examples or SequenceExamples, but not images with labels."""
     for number in range(min(_LOOKED_AT, len(files))):
         shard, own = files.locate(number)
         with contextlib.suppress(AdapterError):
             payload = shard.read(own)
-            kind = guessed(payload, shard.format)
-            if kind == "example" or (kind is None and _feature_lists(payload, shard.format)):
+            if shard.format == tfrecord.NAME and guessed(payload, shard.format) != "image":
                 yield payload
-
-
-def _feature_lists(payload: memoryview, format: str) -> dict[str, list[bytes]]:
-    """The feature lists of a SequenceExample, as bytes per step; empty for other records."""
-    if format != tfrecord.NAME:
-        return {}
-    try:
-        return {
-            str(name, "utf-8", "replace"): [_bytes_of(payload, step) for step in steps]
-            for name, steps in example.feature_lists(payload).items()
-        }
-    except ContentError:
-        return {}
-
-
-def _bytes_of(payload: memoryview, step: example.Span) -> bytes:
-    """The first bytes value of a step; ``b""`` if its values are numbers."""
-    held = example.list_in(payload, step)
-    if held.kind != example.BYTES_LIST:
-        return b""
-    return bytes(next(iter(example.strings(payload, held.begin, held.end)), b""))
 
 
 def _images_of(folders: Sequence[str], records: Sequence[str], count: int) -> list[Any]:
@@ -231,11 +208,11 @@ def _content(payload: memoryview, format: str) -> str:
     if kind == "example":
         features = example.decode(payload)
         return ", ".join(f"{name}: {_values(value)}" for name, value in sorted(features.items()))
-    if kind is None and (lists := _feature_lists(payload, format)):
-        return ", ".join(
-            f"{name}: {len(values)} steps" + (f", {_values(values)}" if any(values) else "")
-            for name, values in sorted(lists.items())
-        )
+    if kind is None and format == tfrecord.NAME:
+        with contextlib.suppress(ContentError):
+            if lists := example.feature_lists(payload):
+                steps = {str(name, "utf-8", "replace"): len(each) for name, each in lists.items()}
+                return ", ".join(f"{name}: {count} steps" for name, count in sorted(steps.items()))
     if tensor := tensor_in(payload):
         return f"a serialized tensor of {tensor}, {tensor.remedy}"
     more = ", ..." if len(payload) > _SHOWN_BYTES else ""

@@ -21,7 +21,7 @@ _MODULES = {
     "inspect": "inspection",
     "cache": "caching",
     "doctor": "doctor",
-    "replay": "replay",
+    "replay": "doctor",
     "plan": "planning",
 }
 # Commands that run a training script, whose own arguments follow after ``--``.

@@ -1,17 +1,16 @@
 """Diagnosis of training throughput: loader and step are timed together and part by part.
 
-examination.py (rounds of all parts)  ->  verdict.py (the bottleneck)  ->  report.py (as text)
-   timing.py (timed loops)                   advice.py (changes, and what each brings)
+examination.py (rounds of all parts)  ->  verdict.py (bottleneck, doubts, advice, report)
+   timing.py (timed loops)
    ablation.py (plans that do only part of the work)
-   contention.py (use of the CPUs by other programs)
-script.py (the same within a training script)
+script.py (the same within a training script; user code by name)
 sweep.py (the same source with other workers)  ->  ``adapters doctor --tune``
 
-front_end.py defines the interface that a front end implements in its module ``diagnosed.py``;
-registry.py has an entry for each front end.
+front_end.py defines the interface that a front end implements in its module ``diagnosed.py``, and
+has an entry for each front end.
 """
 
 from adapters.diagnosis.examination import diagnose
-from adapters.diagnosis.report import Diagnosis
+from adapters.diagnosis.verdict import Diagnosis
 
 __all__ = ["Diagnosis", "diagnose"]

@@ -20,7 +20,6 @@ from adapters.batch.key import BatchKey
 from adapters.batch.plan import Plan
 from adapters.clock import Spent
 from adapters.diagnosis.ablation import Ablations
-from adapters.diagnosis.contention import Account, contention_since
 from adapters.diagnosis.front_end import (
     FrontEnd,
     Trainer,
@@ -29,8 +28,6 @@ from adapters.diagnosis.front_end import (
     front_ends_near,
     settled_of,
 )
-from adapters.diagnosis.registry import texts_of
-from adapters.diagnosis.report import Diagnosis
 from adapters.diagnosis.timing import (
     LEAST_OF_A_ROUND,
     SKIPPED,
@@ -44,7 +41,7 @@ from adapters.diagnosis.timing import (
     undisturbed,
     wait_for_devices,
 )
-from adapters.diagnosis.verdict import Figures, Workers, medians_of
+from adapters.diagnosis.verdict import Diagnosis, Figures, Workers, medians_of
 from adapters.engine import Engine, Settings, usable_cpus
 from adapters.images.kernel import load
 
@@ -145,8 +142,9 @@ def trainer_of(step: Any, to_device: Callable[[Any], Any] | None) -> Trainer | N
             f"to_device={to_device!r} with step={step!r}"
         )
     if not callable(step):
-        kinds = " or ".join(["a function of a batch", *texts_of("step")])
-        raise TypeError(f"step must be {kinds}, got {step!r}")
+        raise TypeError(
+            f"step must be a function of a batch or a compiled Keras model, got {step!r}"
+        )
     return FunctionTrainer(step, to_device)
 
 
@@ -185,10 +183,10 @@ class Examination:
         self._rounds: list[Figures] = []
         self._waits: list[float] = []
         self._fetch_computes = self._alone_computes = 0.0
+        self._inline = Spent()
         self._batch: Any = None
         self._ablations: Ablations | None = None
         self._positions = dict.fromkeys(_PARTS, (0, 0))
-        self._before = Account.now()
         self._read: Any
         with undisturbed():
             self._loader, self._front_end, self._replaced = examinable(loader)
@@ -254,11 +252,29 @@ class Examination:
             if (plan := getattr(self._ablations, name)) is not None:
                 found[name] = self._seconds_of(name, plan, settings)
         first = _INLINE_BATCHES * len(self._rounds)
-        _, fetching, _ = _inline(self._ablations.storage, first)
-        alone, _, computing = _inline(self._ablations.whole, first)
+        _, fetching, _ = self._seconds_inline(self._ablations.storage, first)
+        alone, _, computing = self._seconds_inline(self._ablations.whole, first)
         self._fetch_computes = max(self._fetch_computes, fetching)
         self._alone_computes = max(self._alone_computes, computing)
         return {**found, "alone": alone}
+
+    def _seconds_inline(self, plan: Plan, first: int) -> tuple[float, float, float]:
+        """The seconds of the fastest of a few batches, computed in the calling thread.
+
+        And the shares of them, 0 to 1, in which this thread, and any thread, such as those of
+        libraries, used the CPU, without time in which other programs had it.
+        """
+        num_batches = plan.num_batches
+        found = []
+        for index in range(first, first + min(_INLINE_BATCHES, num_batches or _INLINE_BATCHES)):
+            before, cpu = Spent.now(), time.thread_time()
+            key = BatchKey(0, index if num_batches is None else index % num_batches)
+            plan.wait_for(plan.batch(key, aligned_empty))
+            spent, cpu = before.until_now(), time.thread_time() - cpu
+            own, busy = max(spent.own_seconds, cpu), max(cpu, spent.busy_seconds)
+            found.append((spent.seconds, cpu / own, busy / own))
+            self._inline = Spent._make(a + b for a, b in zip(self._inline, spent))
+        return min(found)
 
     def _seconds_of(self, name: str, plan: Plan, settings: Settings) -> float:
         """Time a part with these workers; resume where its last measurement stopped."""
@@ -290,6 +306,7 @@ class Examination:
     def diagnosis(self) -> Diagnosis:
         """The diagnosis from the rounds measured so far."""
         known: dict[str, Any] = {"workers": Workers("unknown", 0, usable_cpus())}
+        queued = self._inline.queued_seconds
         ablations, front_end = self._ablations, self._front_end
         if ablations is not None and front_end is not None:
             engine, keyword = front_end.engine(self._read), front_end.workers_keyword
@@ -300,7 +317,6 @@ class Examination:
                 "workers": Workers(kind, count, usable_cpus(), keyword, engine.finding),
                 "fetch_computes": self._fetch_computes,
                 "alone_computes": self._alone_computes,
-                "hints": front_end.hints,
                 "has_transform": ablations.has_transform,
                 "serial": ablations.whole.one_thread_at_a_time,
                 "kernel_missing": ablations.decodes and load() is None,
@@ -314,27 +330,9 @@ class Examination:
             replaced=self._replaced,
             t=self._t,
             rounds=tuple(self._rounds),
-            contention=contention_since(self._before),
+            queued_share=queued / max(queued + self._inline.cpu_seconds, 1e-9),
             **known,
         )
-
-
-def _inline(plan: Plan, first: int) -> tuple[float, float, float]:
-    """The seconds of the fastest of a few batches, computed in the calling thread.
-
-    And the shares of them, 0 to 1, in which this thread, and any thread, such as those of
-    libraries, used the CPU, without time in which other programs had it.
-    """
-    num_batches = plan.num_batches
-    found = []
-    for index in range(first, first + min(_INLINE_BATCHES, num_batches or _INLINE_BATCHES)):
-        before, cpu = Spent.now(), time.thread_time()
-        key = BatchKey(0, index if num_batches is None else index % num_batches)
-        plan.wait_for(plan.batch(key, aligned_empty))
-        spent, cpu = before.until_now(), time.thread_time() - cpu
-        own, busy = max(spent.own_seconds, cpu), max(cpu, spent.busy_seconds)
-        found.append((spent.seconds, cpu / own, busy / own))
-    return min(found)
 
 
 def _count(settings: Settings) -> int:

@@ -1,8 +1,8 @@
 """The interface between an examination and the front end for a framework.
 
-A front end provides an object ``FRONT_END`` in a module that ``registry.FRONT_ENDS`` names. The
-module is imported when a loader or model comes from the framework or from the front end's package,
-or when an examined script imports the framework. Only the examining thread calls it.
+A front end provides an object ``FRONT_END`` in a module that ``FRONT_ENDS`` names. The module is
+imported when a loader or model comes from the framework or from the front end's package, or when an
+examined script imports the framework. Only the examining thread calls it.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Protocol
 
 from adapters.diagnosis.ablation import Ablations
-from adapters.diagnosis.registry import FRONT_ENDS, texts_of
 from adapters.diagnosis.timing import Timing
-from adapters.diagnosis.verdict import Hints
 from adapters.engine import Engine
+
+# Package of each framework, and the module with ``FRONT_END`` for it.
+FRONT_ENDS = {"keras": "adapters.keras.diagnosed", "mxnet": "adapters.gluon.diagnosed"}
 
 
 class Trainer(Protocol):
@@ -93,8 +94,6 @@ class FrontEnd(abc.ABC):
 
     workers_keyword = "workers"
     """Name of the loaders' argument for the number of workers."""
-    hints = Hints()
-    """Advice specific to this front end."""
 
     @abc.abstractmethod
     def owns(self, loader: Any) -> bool:
@@ -149,15 +148,15 @@ class FrontEnd(abc.ABC):
 
 def front_end_of(framework: str) -> FrontEnd:
     """Import the front end registered for a framework."""
-    front_end: FrontEnd = importlib.import_module(FRONT_ENDS[framework].module).FRONT_END
+    front_end: FrontEnd = importlib.import_module(FRONT_ENDS[framework]).FRONT_END
     return front_end
 
 
 def front_ends_near(thing: Any) -> Iterator[FrontEnd]:
     """Import the front ends whose framework or package a loader or model comes from."""
     places = [f"{base.__module__}." for base in type(thing).__mro__]
-    for framework, registered in list(FRONT_ENDS.items()):
-        package = registered.module.rpartition(".")[0]
+    for framework, module in list(FRONT_ENDS.items()):
+        package = module.rpartition(".")[0]
         if any(place.startswith((f"{framework}.", f"{package}.")) for place in places):
             yield front_end_of(framework)
 
@@ -179,10 +178,9 @@ def examinable(loader: Any) -> tuple[Any, FrontEnd | None, str]:
             another, replaced = replacing
             return another, front_end, replaced
     if not (hasattr(loader, "__iter__") or hasattr(loader, "__getitem__")):
-        kinds = ", ".join([*texts_of("own"), *texts_of("others")])
         raise TypeError(
-            f"loader must be {kinds}, or something else that gives batches when it is iterated "
-            f"over, got {type(loader).__name__}"
+            "loader must be a SafeSequence, what gluon_loader returns, a PyDataset, or something "
+            f"else that gives batches when it is iterated over, got {type(loader).__name__}"
         )
     return loader, None, ""
 

@@ -1,4 +1,4 @@
-"""``adapters doctor script.py``: run a training script up to its first training loop.
+"""User code by its place: scripts, run up to their first training loop; objects by name.
 
 The loader is examined within the loop, whose body is the step: the loop is given the loader's
 batches for a while, and then one batch again and again. For a framework's own ``fit``, ``fit`` is
@@ -8,12 +8,11 @@ called with both. The script isn't modified, and ends after the examination.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import importlib.abc
-import importlib.machinery
 import importlib.util
 import itertools
 import os
-import pkgutil
 import runpy
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -22,6 +21,7 @@ from typing import Any
 
 from adapters.diagnosis.examination import ROUNDS, Examination, Progress, examine
 from adapters.diagnosis.front_end import (
+    FRONT_ENDS,
     Examined,
     Observer,
     Trainer,
@@ -29,8 +29,6 @@ from adapters.diagnosis.front_end import (
     front_end_of,
     settled_of,
 )
-from adapters.diagnosis.registry import FRONT_ENDS
-from adapters.diagnosis.report import Diagnosis
 from adapters.diagnosis.timing import (
     LEAST_OF_A_ROUND,
     SKIPPED,
@@ -41,6 +39,7 @@ from adapters.diagnosis.timing import (
     endless,
     rest,
 )
+from adapters.diagnosis.verdict import Diagnosis
 from adapters.errors import ScriptError
 
 
@@ -71,7 +70,6 @@ def diagnose_script(
         OSError: There is no such script.
         TypeError: The script trains on something that can't be examined.
         ScriptError: The script raises an error.
-        ValueError: The file isn't a Python program.
     """
 
     def in_fit(loader: Callable[[], Any], trainer: Callable[[], Trainer]) -> Any:
@@ -140,11 +138,6 @@ def _run(path: str, arguments: Sequence[str], observer: Observer) -> Any:
     """Run a script and return the observer's result; None if the observer didn't end it."""
     if not os.path.exists(path):
         raise FileNotFoundError(f"script must be the path of a file, got {path!r}: there is none")
-    if not _is_program(path):
-        raise ValueError(
-            f"script must be a Python program, got {path!r}; records and pictures are measured by "
-            "adapters doctor --tune"
-        )
     intercepted = contextlib.ExitStack()
 
     def intercept(name: str) -> None:
@@ -174,15 +167,6 @@ def _run(path: str, arguments: Sequence[str], observer: Observer) -> Any:
     return None
 
 
-def _is_program(path: str) -> bool:
-    """True if Python can run it: text, bytecode, or a folder or ZIP file with a ``__main__``."""
-    if pkgutil.get_importer(path) is not None:
-        return importlib.machinery.PathFinder.find_spec("__main__", [path]) is not None
-    with open(path, "rb") as file:
-        begin = file.read(4096)  # The first header of a record file contains zeros.
-    return b"\0" not in begin or begin.startswith(importlib.util.MAGIC_NUMBER)
-
-
 class _Notice(importlib.abc.MetaPathFinder):
     """Calls a function after the first import of each of some packages."""
 
@@ -206,3 +190,53 @@ class _Notice(importlib.abc.MetaPathFinder):
 
         spec.loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec
+
+
+# --- objects by name ---
+
+
+def is_path(name: str) -> bool:
+    """True if a name is a path or URL rather than an object in the user's code."""
+    _, colon, attribute = name.rpartition(":")
+    return not colon or not attribute.isidentifier() or os.path.exists(name)
+
+
+def object_named(name: str) -> Any:
+    """Find the object of a ``FILE.py:NAME`` or ``MODULE:NAME``; a function is called."""
+    place, _, attribute = name.rpartition(":")
+    names = _names_in(place)
+    if attribute not in names:
+        raise ValueError(
+            f"{place} must define {attribute} when it is imported, and doesn't; what is below "
+            'if __name__ == "__main__": isn\'t defined then'
+        )
+    found = names[attribute]
+    if not callable(found) or hasattr(found, "__len__"):
+        return found
+    with code_of(name):
+        return found()
+
+
+def _names_in(place: str) -> dict[str, Any]:
+    """Run a file or import a module, and return the names that it defines."""
+    if not place or (place.startswith(".") and not place.endswith(".py")):
+        raise ValueError(
+            f"FILE.py:NAME or MODULE:NAME must name a file or a module, got {place!r} before the "
+            "colon"
+        )
+    if place.endswith(".py"):
+        if not os.path.exists(place):
+            raise FileNotFoundError(
+                f"FILE.py:NAME must name a file before its colon, got {place!r}: there is none"
+            )
+        sys.path.insert(0, os.path.dirname(os.path.abspath(place)))
+        with code_of(place):  # As a module, so that its functions can be sent to processes.
+            return runpy.run_path(place, run_name="adapters_target")
+    sys.path.insert(0, os.getcwd())
+    try:
+        return vars(importlib.import_module(place))
+    except Exception as error:
+        missing = error.name if isinstance(error, ModuleNotFoundError) else None
+        if missing is not None and f"{place}.".startswith(f"{missing}."):
+            raise
+        raise ScriptError(place) from error

@@ -11,14 +11,14 @@ import contextlib
 import dataclasses
 import itertools
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from adapters.batch.plan import Plan
-from adapters.diagnosis.front_end import FrontEnd, front_end_for
-from adapters.diagnosis.registry import texts_of
+from adapters.diagnosis.front_end import front_end_for
 from adapters.diagnosis.timing import SKIPPED, samples_in, timed, undisturbed
+from adapters.diagnosis.verdict import gain_in_words
 from adapters.engine import Engine, Settings, obstacle_to_processes, usable_cpus
 
 ROUNDS = 3
@@ -36,17 +36,10 @@ class Setting(NamedTuple):
     workers: int
     queue: int
 
-
-class Found(NamedTuple):
-    """The measured speeds of a setting, samples/s in each round."""
-
-    setting: Setting
-    speeds: tuple[float, ...]
-
     @property
-    def median(self) -> float:
-        """Median speed in samples/s."""
-        return statistics.median(self.speeds)
+    def argument(self) -> str:
+        """Number of workers as an argument, or ``"auto"`` in quotes."""
+        return f'"{_AUTO}"' if self.kind == _AUTO else str(self.workers)
 
 
 @dataclass(frozen=True)
@@ -54,34 +47,60 @@ class Sweep:
     """The result of a sweep.
 
     Args:
-        found: The speeds of each setting, in the order of the table.
+        speeds: Samples/s of each setting in each round, in the order of the table.
         left_out: Reasons why some kinds were not tried.
         samples: Number of samples in a batch.
         own: The loader's own setting; None if it can't be swept over.
+        call: The arguments to paste into the loader's call, from the fields of a ``Setting``.
     """
 
-    found: tuple[Found, ...]
+    speeds: dict[Setting, list[float]]
     left_out: tuple[str, ...]
     samples: int
     own: Setting | None = None
+    call: Callable[[str, str, int], str] = "{} {} {}".format
 
     @property
-    def gain(self) -> float | None:
-        """Speedup of the recommended setting over the loader's own; None if that is unknown."""
-        own = next((found.median for found in self.found if found.setting == self.own), None)
-        return None if own is None else self.recommended.median / own
+    def medians(self) -> dict[Setting, float]:
+        """Median speed of each setting in samples/s."""
+        return {setting: statistics.median(each) for setting, each in self.speeds.items()}
 
     @property
-    def recommended(self) -> Found:
+    def recommended(self) -> Setting:
         """The cheapest of the best settings: ``"auto"`` if it is one, else the fewest workers."""
-        best = max(found.median for found in self.found)
-        good = [found for found in self.found if found.median >= _TIE * best]
+        medians = self.medians
+        least = _TIE * max(medians.values())
 
-        def cost(found: Found) -> tuple[bool, int, bool, int]:
-            kind, workers, queue = found.setting
-            return kind != _AUTO, workers, kind == "processes", queue
+        def cost(setting: Setting) -> tuple[bool, int, bool, int]:
+            return (
+                setting.kind != _AUTO,
+                setting.workers,
+                setting.kind == "processes",
+                setting.queue,
+            )
 
-        return min(good, key=cost)
+        return min((each for each, speed in medians.items() if speed >= least), key=cost)
+
+    def __str__(self) -> str:
+        """The table of settings, those not tried, and the recommended one as a line to paste."""
+        return "\n".join(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        best, medians = self.recommended, self.medians
+        yield f"batches of {self.samples}; medians of {len(self.speeds[best])} rounds"
+        yield f"{'kind':<12}{'workers':>8}{'queue':>7}{'samples/s':>13}   range"
+        for each, speeds in self.speeds.items():
+            count = each.argument.strip('"')
+            yield (
+                f"{each.kind:<12}{count:>8}{each.queue:>7}{medians[each]:>13,.0f}   "
+                f"{min(speeds):,.0f} to {max(speeds):,.0f}"
+            )
+        yield from (f"not tried: {each}" for each in self.left_out)
+        gain = ""
+        if self.own is not None:
+            gain = f", {gain_in_words(medians[best] / medians[self.own])} beside its own setting"
+        yield f"recommended, at {medians[best]:,.0f} samples/s of the loader alone{gain}:"
+        yield f"  {self.call(best.kind, best.argument, best.queue)}"
 
 
 def sweep(
@@ -95,7 +114,11 @@ def sweep(
 
     Each of ``rounds`` measurements of a setting takes ``seconds``, once its workers have started.
     """
-    front_end = _front_end_for(loader)
+    if (front_end := front_end_for(loader)) is None:
+        raise TypeError(
+            "loader must be a SafeSequence or what gluon_loader returns, got "
+            f"{type(loader).__name__}"
+        )
     with undisturbed():
         plan, base = front_end.ablations(loader).whole, front_end.engine(loader).chosen
         settings, left_out = _settings_for(plan, base)
@@ -121,16 +144,7 @@ def sweep(
             queues = [best._replace(queue=queue) for queue in (*_QUEUES, *more)]
             measure([each for each in queues if each not in speeds])
     progress(total, total)
-    found = tuple(Found(setting, tuple(each)) for setting, each in speeds.items())
-    return Sweep(found, left_out, samples, own)
-
-
-def _front_end_for(loader: Any) -> FrontEnd:
-    if (front_end := front_end_for(loader)) is None:
-        raise TypeError(
-            f"loader must be {' or '.join(texts_of('own'))}, got {type(loader).__name__}"
-        )
-    return front_end
+    return Sweep(speeds, left_out, samples, own, front_end.call)
 
 
 def _setting_of(settings: Settings) -> Setting | None:
@@ -182,22 +196,3 @@ def _measured(plan: Plan, base: Settings, setting: Setting, seconds: float) -> t
         timing = timed(batches, None, seconds, SKIPPED, lambda: engine.at_full_speed)
     samples = samples_in(first)
     return samples, samples / timing.batch_seconds
-
-
-def table_of(found: Sequence[Found]) -> Iterator[str]:
-    """The settings with medians and ranges, as lines of a table."""
-    yield f"{'kind':<12}{'workers':>8}{'queue':>7}{'samples/s':>13}   range"
-    for each in found:
-        setting = each.setting
-        workers = "auto" if setting.kind == _AUTO else str(setting.workers)
-        least, most = min(each.speeds), max(each.speeds)
-        yield (
-            f"{setting.kind:<12}{workers:>8}{setting.queue:>7}{each.median:>13,.0f}   "
-            f"{least:,.0f} to {most:,.0f}"
-        )
-
-
-def line_of(loader: Any, setting: Setting) -> str:
-    """The arguments to paste into the loader's call."""
-    workers = '"auto"' if setting.kind == _AUTO else str(setting.workers)
-    return _front_end_for(loader).call(setting.kind, workers, setting.queue)

@@ -9,7 +9,6 @@ from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from adapters.diagnosis.registry import DEVICES
 from adapters.engine import Engine
 from adapters.seeding import process_generators, set_process_generators
 from adapters.structure import flatten
@@ -135,9 +134,11 @@ def endless(
 def wait_for_devices(result: Any = None) -> None:
     """Wait until devices have finished their work, and the arrays in a step's result are there."""
     _wait_for_arrays(result)
-    for name, wait in DEVICES.items():
-        if (framework := sys.modules.get(name)) is not None:
-            wait(framework)
+    torch, mxnet = (sys.modules.get(name) for name in ("torch", "mxnet"))
+    if torch is not None and torch.cuda.is_available():
+        torch.cuda.synchronize()
+    if mxnet is not None and hasattr(mxnet, "nd"):  # Otherwise its import is still in progress.
+        mxnet.nd.waitall()
 
 
 def _wait_for_arrays(result: Any) -> None:

@@ -20,7 +20,6 @@ from adapters.batch.order import DrawnOrder
 from adapters.batch.plan import Allocate, Assembled
 from adapters.diagnosis.ablation import Ablations, KeptSamples, Repeated, held_of, store_of
 from adapters.diagnosis.front_end import FrontEnd, Observer
-from adapters.diagnosis.verdict import Hints
 from adapters.engine import Engine
 from adapters.gluon.loader import DataLoader, gluon_loader
 from adapters.gluon.pipeline import Pipeline, PythonOp
@@ -38,13 +37,6 @@ class GluonFrontEnd(FrontEnd):
     """Gluon front end for ``adapters.diagnose``."""
 
     workers_keyword = "num_workers"
-    hints = Hints(
-        transforms="Gluon's own transforms in the place of functions of yours, where they do the "
-        "same: they run a batch at a time; loader.explain() tells which do",
-        one_at_a_time="thread_safe=True, if several threads may run your code at once: without it, "
-        "one does at a time",
-        processes="thread_pool=False",
-    )
 
     def owns(self, loader: Any) -> bool:
         """True for a loader of ``gluon_loader``."""

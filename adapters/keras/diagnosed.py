@@ -16,7 +16,6 @@ import numpy as np
 from adapters.diagnosis.ablation import Ablations, ablations_of
 from adapters.diagnosis.front_end import FrontEnd, Observer
 from adapters.diagnosis.timing import LEAST_OF_A_ROUND, Timing, timed, wait_for_devices
-from adapters.diagnosis.verdict import Hints
 from adapters.engine import Engine
 from adapters.keras.sequence import SafeSequence
 from adapters.keras.trainingstate import restored
@@ -35,13 +34,6 @@ _BATCH_SIZE = 32
 
 class KerasFrontEnd(FrontEnd):
     """Keras front end for ``adapters.diagnose``."""
-
-    hints = Hints(
-        transforms="move what NumPy can do to a whole batch from transform into batch_transform",
-        one_at_a_time="thread_safe=True, if several threads may run your code at once: without it, "
-        "one does at a time; of a PyDataset, a source of single samples is quicker still",
-        processes="use_multiprocessing=True",
-    )
 
     def owns(self, loader: Any) -> bool:
         """True for a ``SafeSequence``."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from adapters.planning.examples import published_examples
-from adapters.planning.published import step_of
+from adapters.planning.published import published_examples, step_of
 from adapters.planning.requirement import Workload
 
 __all__ = ["Workload", "published_examples", "step_of"]

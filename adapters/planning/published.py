@@ -2,12 +2,27 @@
 
 Each table names its source. Figures marked "order of magnitude" are common knowledge about such
 hardware, not a measurement; check a plan that depends on them against the real hardware.
+
+The published examples come from the literature on storage for deep learning on V100s: a mini-batch
+of n examples of 64 KB each, a step of t seconds, and storage that must give n / t reads a second to
+each GPU. About the printed figures:
+
+- t of ResNet-50 is 128 / 1,457 = 0.0879 s, printed as 0.087: cut off, not rounded. 5,885 IOPS for
+  four GPUs follows from the printed t; the exact t gives 5,828.
+- "MB/s" are 2^20 bytes, and "GB/s" are 1,000 of these.
+- The IOPS of the shared NFS and of small files were printed without n and t. n 64 and t 0.1 to
+  0.05 s give them, with 40 GPUs for small files; these are marked as inferred.
+- The bandwidth printed for the shared NFS doesn't follow from its IOPS and 64 KB. The formula's is
+  shown; the printed one is left out, for want of the original.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple, TypeVar
+from dataclasses import replace
+from typing import Any, NamedTuple, TypeVar
+
+from adapters.planning.requirement import MIB, Workload
 
 _Row = TypeVar("_Row")
 _ROUGHLY = "order of magnitude"
@@ -15,10 +30,10 @@ _PUBLISHED = "published example"
 
 
 class Device(NamedTuple):
-    """Accelerator, with its dense peak in operations a second by precision, the fastest last."""
+    """Accelerator, with its dense peak in fp16 operations a second."""
 
     title: str
-    peak_flops: Mapping[str, float]
+    peak_flops: float
 
 
 class Model(NamedTuple):
@@ -49,16 +64,16 @@ OPERATIONS_PER_MULTIPLY_ADD = 2 * 3
 # Between the 29% and the 40% of a V100's fp16 peak that the two published throughputs reach.
 UTILISATION = 0.35
 
-# NVIDIA's data sheets, without sparsity; fp16 and bf16 are those of tensor cores, but for the P100.
+# NVIDIA's data sheets, without sparsity; those of tensor cores, but for the P100.
 DEVICES: dict[str, Device] = {
-    "p100": Device("Tesla P100 (SXM2)", {"fp32": 10.6e12, "fp16": 21.2e12}),
-    "v100": Device("Tesla V100 (SXM2)", {"fp32": 15.7e12, "fp16": 125e12}),
-    "t4": Device("T4", {"fp32": 8.1e12, "fp16": 65e12}),
-    "a10": Device("A10", {"fp32": 31.2e12, "tf32": 62.5e12, "fp16": 125e12}),
-    "l4": Device("L4", {"fp32": 30.3e12, "tf32": 60e12, "fp16": 121e12}),
-    "a100": Device("A100 (SXM)", {"fp32": 19.5e12, "tf32": 156e12, "fp16": 312e12}),
-    "h100": Device("H100 (SXM)", {"fp32": 67e12, "tf32": 494e12, "fp16": 989e12}),
-    "h200": Device("H200 (SXM)", {"fp32": 67e12, "tf32": 494e12, "fp16": 989e12}),
+    "p100": Device("Tesla P100 (SXM2)", 21.2e12),
+    "v100": Device("Tesla V100 (SXM2)", 125e12),
+    "t4": Device("T4", 65e12),
+    "a10": Device("A10", 125e12),
+    "l4": Device("L4", 121e12),
+    "a100": Device("A100 (SXM)", 312e12),
+    "h100": Device("H100 (SXM)", 989e12),
+    "h200": Device("H200 (SXM)", 989e12),
 }
 
 # torchvision's tables of pretrained weights ("GFLOPS", which are multiply-adds), at 224x224, and
@@ -78,7 +93,7 @@ MODELS: dict[str, Model] = {
 }
 
 # Batch size, and examples a second, of a model on a device: the published examples of storage
-# requirements, see ``examples.py``. They are measured: the two networks' multiply-adds have a ratio
+# requirements. They are measured: the two networks' multiply-adds have a ratio
 # of 2.8, their rates one of 2.0.
 THROUGHPUTS: dict[tuple[str | None, str | None], tuple[int, float]] = {
     ("resnet50", "v100"): (128, 1457),
@@ -127,51 +142,108 @@ def step_of(
     model: str | None = None,
     device: str | None = None,
     step_seconds: float | None = None,
-    multiply_adds: float | None = None,
-    precision: str | None = None,
-    utilisation: float | None = None,
 ) -> Step:
     """Return the best known time of a step of ``batch_size`` examples.
 
     This is the measured time, if it is given. Else it is from the published throughput of the model
-    on the device, unless one of the last three arguments asks for an estimate: six operations for
-    each multiply-add of the forward pass, at a share (0.35) of the device's peak.
+    on the device. Without one, it is estimated: six operations for each multiply-add of the forward
+    pass, at a share (0.35) of the device's peak in fp16.
 
     Raises:
-        ValueError: A model, device or precision is unknown, or there is too little to go by.
+        ValueError: A model or device is unknown, or there is too little to go by.
     """
     # Unknown names are refused even if the measured time makes them unnecessary.
     model_key, network = (None, None) if model is None else _row_of("model", model, MODELS)
     device_key, hardware = (None, None) if device is None else _row_of("device", device, DEVICES)
-    devices = list(DEVICES.values()) if hardware is None else [hardware]
-    known = dict.fromkeys(name for each in devices for name in each.peak_flops)
-    if precision is not None and precision not in known:
-        where = "" if hardware is None else f" on {hardware.title}"
-        raise ValueError(f"precision must be one of {', '.join(known)}{where}, got {precision!r}")
     if step_seconds is not None:
         return Step(step_seconds, "measured, as given")
-    published = None
-    if multiply_adds is None and network is not None:
-        multiply_adds = network.multiply_adds
-        if precision is None and utilisation is None:
-            published = THROUGHPUTS.get((model_key, device_key))
-    if hardware is None or multiply_adds is None:
+    if hardware is None or network is None:
         raise ValueError(
-            "--model and --device, or --flops and --device, or --step-ms must be given, got "
-            f"model {model!r}, device {device!r}"
+            f"--model and --device, or --step-ms must be given, got model {model!r}, device "
+            f"{device!r}"
         )
-    if published is not None and network is not None:
+    published = THROUGHPUTS.get((model_key, device_key))
+    if published is not None:
         published_size, rate = published
         basis = f"published: {network.title} on {hardware.title}, "
         basis += f"{rate:,.0f} examples/s at n {published_size}"
         if batch_size != published_size:
             basis += f", taken to be the same at n {batch_size}"
         return Step(batch_size / rate, basis)
-    precision = precision or list(hardware.peak_flops)[-1]
-    share = UTILISATION if utilisation is None else utilisation
-    peak, operations = hardware.peak_flops[precision], OPERATIONS_PER_MULTIPLY_ADD * multiply_adds
+    operations = OPERATIONS_PER_MULTIPLY_ADD * network.multiply_adds
     return Step(
-        batch_size * operations / (peak * share),
-        f"estimated: {operations / 1e9:,.1f} GFLOP an example, "
-        f"{share:.0%} of the {peak / 1e12:,.1f} TFLOP/s of {hardware.title} in {precision}",
+        batch_size * operations / (hardware.peak_flops * UTILISATION),
+        f"estimated: {operations / 1e9:,.1f} GFLOP an example, {UTILISATION:.0%} of the "
+        f"{hardware.peak_flops / 1e12:,.1f} TFLOP/s of {hardware.title} in fp16",
     )
+
+
+# --- the published examples ---
+
+_EXAMPLE_BYTES = 64 << 10
+# Size of ImageNet's training set; no figure here depends on it.
+_EXAMPLES = 1_281_167
+_PRINTED_SECONDS = 0.087
+_INFERRED_SECONDS = (0.1, 0.05)
+_CUT_OFF = "t was printed cut off"
+_INFERRED = "n, t and GPUs are inferred from the figures"
+
+
+class Comparison(NamedTuple):
+    """Published figure or range, and its formula's result."""
+
+    subject: str
+    formula: str
+    computed: tuple[float, ...]
+    printed: tuple[float, ...]
+    """Empty if it isn't known."""
+    unit: str
+    decimals: int = 0
+    """Number of decimals that were printed."""
+    note: str = ""
+
+    @property
+    def agrees(self) -> bool:
+        """True if they differ by less than one in the last printed digit, rounded or cut off."""
+        return bool(self.printed) and all(
+            abs(computed - printed) < 10**-self.decimals
+            for computed, printed in zip(self.computed, self.printed, strict=True)
+        )
+
+
+def published_examples() -> list[Comparison]:
+    """List the published examples."""
+
+    def workload(batch_size: int, seconds: float, gpus: int = 1) -> Workload:
+        return Workload(batch_size, seconds, _EXAMPLE_BYTES, _EXAMPLES, gpus)
+
+    def rate(*workloads: Workload) -> tuple[float, ...]:
+        return tuple(each.examples_per_second for each in workloads)
+
+    def bandwidth(*workloads: Workload) -> tuple[float, ...]:
+        return tuple(each.bytes_per_second / MIB for each in workloads)
+
+    small, large = (workload(n, n / rate_of_n) for n, rate_of_n in THROUGHPUTS.values())
+    cut = workload(small.batch_size, _PRINTED_SECONDS)
+    four_whole, four_cut = replace(small, gpus=4), replace(cut, gpus=4)
+    nfs = [workload(64, seconds) for seconds in _INFERRED_SECONDS]
+    files = [workload(64, seconds, 40) for seconds in _INFERRED_SECONDS]
+    files_gb = tuple(each / 1000 for each in bandwidth(*files))
+    one, four = "ResNet-50, V100, n 128", "ResNet-50, 4 x V100, n 128"
+    many = "40 GPUs x n / t, n 64, t 0.1 to 0.05 s"
+    shared = "n / t, n 64, t 0.1 to 0.05 s"
+    unknown = "the printed bandwidth doesn't follow from the IOPS"
+    rows: list[tuple[Any, ...]] = [
+        (one, "t = n / rate", (small.batch_seconds,), (0.087,), "s", 3),
+        (one, "n / t", rate(small), (1457,), "images/s"),
+        (one, "n / t, t as printed", rate(cut), (1457,), "images/s", 0, _CUT_OFF),
+        ("ResNet-152, V100, n 64", "n / t", rate(large), (730,), "images/s"),
+        (four, "GPUs x n / t, t as printed", rate(four_cut), (5885,), "IOPS"),
+        (four, "GPUs x n / t", rate(four_whole), (5885,), "IOPS", 0, _CUT_OFF),
+        (four, "IOPS x 64 KB", bandwidth(four_cut), (367,), "MB/s"),
+        ("small files", many, rate(*files), (25_600, 51_200), "IOPS", 0, _INFERRED),
+        ("small files", "IOPS x 64 KB", files_gb, (1.6, 3.2), "GB/s", 1),
+        ("shared NFS", shared, rate(*nfs), (640, 1280), "IOPS", 0, _INFERRED),
+        ("shared NFS", "IOPS x 64 KB", bandwidth(*nfs), (), "MB/s", 0, unknown),
+    ]
+    return [Comparison(*row) for row in rows]

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import html
 import itertools
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -110,17 +109,6 @@ class Peek:
 
     def _repr_png_(self) -> bytes | None:
         return self.png()
-
-    def _repr_html_(self) -> str | None:
-        if self.png() is not None:
-            return None  # A notebook shows the sheet.
-        first, *rest = self.table() or [[]]
-
-        def row(cells: Sequence[str], kind: str) -> str:
-            return "".join(f"<{kind}>{html.escape(cell)}</{kind}>" for cell in cells)
-
-        body = "".join(f"<tr>{row(cells, 'td')}</tr>" for cells in rest)
-        return f"<table><tr>{row(first, 'th')}</tr>{body}</table>"
 
 
 def _has_rows(leaf: Any) -> bool:

@@ -301,7 +301,5 @@ def test_object_that_is_not_there(command, name, message, say):
 
 def test_object_that_needs_arguments(tmp_path, say):
     (tmp_path / "data.py").write_text("def train(folder, size=2):\n    return []\n")
-    name = f"{tmp_path}/data.py:train"
-    expected = f"{name} must be called without arguments, got train(folder, size=2): "
-    status, _, errors = say("inspect", name)
-    assert (status, errors.startswith(f"adapters inspect: {expected}")) == (1, True)
+    status, _, errors = say("inspect", f"{tmp_path}/data.py:train")
+    assert (status, "missing 1 required positional argument: 'folder'" in errors) == (1, True)

@@ -246,17 +246,6 @@ def test_wrong_words_are_status_2(say, words, message):
     assert (status, output, message in errors) == (2, "", True), errors
 
 
-@pytest.mark.parametrize("words", [["doctor"], ["replay", "--epoch", "0", "--batch", "0"]])
-def test_script_that_is_no_program_is_refused(tmp_path, source, say, words):
-    say("pack", source, tmp_path / "x.rec")
-    say("convert", tmp_path / "x.rec", tmp_path / "y.tfrecord")
-    for path in (tmp_path / "x.rec", tmp_path / "y.tfrecord", source):
-        expected = f"adapters {words[0]}: script must be a Python program, got '{path}'"
-        status, output, errors = say(*words, path)
-        assert (status, output, errors.startswith(expected)) == (1, "", True), errors
-        assert errors.endswith("records and pictures are measured by adapters doctor --tune\n")
-
-
 @pytest.mark.parametrize("words", [["--help"], *([command, "--help"] for command in COMMANDS)])
 def test_help(say, words):
     status, output, errors = say(*words)

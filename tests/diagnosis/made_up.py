@@ -6,12 +6,11 @@ import dataclasses
 from typing import Any
 
 from adapters.diagnosis import Diagnosis
-from adapters.diagnosis.contention import Contention
-from adapters.diagnosis.verdict import Hints, Workers
+from adapters.diagnosis.verdict import Workers
 
 THREADS = Workers("threads", 2, 4)
-# Others have all CPUs.
-BUSY = Contention(others=0.6, idle=0.05)
+# Share of the time in which others have the CPUs.
+BUSY = 0.6
 # A step of 10 ms that has to wait for a loader of 40 ms.
 SLOW = Diagnosis(
     samples=64,
@@ -26,7 +25,6 @@ SLOW = Diagnosis(
     fetch_computes=0.1,
     waits_seconds=(0.03,) * 100,
     workers=THREADS,
-    hints=Hints("another transform", "another source", "with_processes"),
 )
 
 

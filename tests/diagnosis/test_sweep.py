@@ -10,8 +10,9 @@ import pytest
 
 from adapters import SafeSequence
 from adapters.diagnosis import sweep as module
-from adapters.diagnosis.sweep import Found, Setting, Sweep, line_of, sweep, table_of
+from adapters.diagnosis.sweep import Setting, Sweep, sweep
 from adapters.engine.dispatch import Dispatcher
+from adapters.keras.diagnosed import FRONT_END
 from tests.diagnosis.planted import BATCH_SIZE, Numbers, Waiting
 
 INLINE, AUTO = Setting("inline", 0, 10), Setting("auto", 0, 10)
@@ -21,8 +22,7 @@ TWO_PROCESSES = Setting("processes", 2, 10)
 
 def found(**speeds: float) -> Sweep:
     """Made-up speeds of the settings above, by name."""
-    measured = (Found(globals()[name], (speed,) * 3) for name, speed in speeds.items())
-    return Sweep(tuple(measured), (), 8)
+    return Sweep({globals()[name]: [speed] * 3 for name, speed in speeds.items()}, (), 8)
 
 
 class Unsendable:
@@ -53,7 +53,7 @@ def swept(data: Any, **options: Any) -> Sweep:
     ],
 )
 def test_recommended(speeds, recommended):
-    assert found(**speeds).recommended.setting == recommended
+    assert found(**speeds).recommended == recommended
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_settings_have_the_loaders_own(quick):
     found = swept(Numbers(), workers=3, max_queue_size=5)
     assert found.own == Setting("threads", 3, 5)
-    assert found.own in {each.setting for each in found.found}
+    assert found.own in found.speeds
     assert swept(Numbers()).own == Setting("auto", 0, 10)
     assert swept(Numbers(), workers=0).own == Setting("inline", 0, 10)
 
@@ -75,16 +75,15 @@ def test_settings_have_the_loaders_own(quick):
 def test_recommended_for_waiting_are_threads(monkeypatch):
     monkeypatch.setattr(module, "_QUEUES", ())
     found = swept(Waiting())
-    (inline,) = (each for each in found.found if each.setting.kind == "inline")
-    assert found.recommended.setting.kind in ("threads", "auto")
-    assert found.recommended.median > 1.5 * inline.median
+    (inline,) = (speed for each, speed in found.medians.items() if each.kind == "inline")
+    assert found.recommended.kind in ("threads", "auto")
+    assert found.medians[found.recommended] > 1.5 * inline
 
 
 def test_settings_are_kinds_numbers_and_queues(monkeypatch, quick):
     monkeypatch.setattr(module, "usable_cpus", lambda: 2)
-    found = swept(Numbers(), max_queue_size=10).found
-    assert {len(each.speeds) for each in found} == {2}
-    settings = [each.setting for each in found]
+    settings = swept(Numbers(), max_queue_size=10).speeds
+    assert {len(speeds) for speeds in settings.values()} == {2}
     threads = {("threads", count) for count in (1, 2, 4, 16, 64)}
     of_one_queue = {(each.kind, each.workers) for each in settings if each.queue == 10}
     assert of_one_queue == {("auto", 0), ("inline", 0), *threads}
@@ -127,9 +126,9 @@ def test_ctrl_c_leaves_no_engine_open(monkeypatch):
 
 
 def test_table_has_medians_and_ranges():
-    lines = list(table_of([Found(TWO_THREADS, (1000, 3000, 2000)), Found(AUTO, (5,))]))
-    assert lines[1].split() == ["threads", "2", "10", "2,000", "1,000", "to", "3,000"]
-    assert lines[2].split()[:2] == ["auto", "auto"]
+    _, _, *lines = str(Sweep({TWO_THREADS: [1000, 3000, 2000], AUTO: [5]}, (), 8)).splitlines()
+    assert lines[0].split() == ["threads", "2", "10", "2,000", "1,000", "to", "3,000"]
+    assert lines[1].split()[:2] == ["auto", "auto"]
 
 
 @pytest.mark.parametrize(
@@ -141,5 +140,5 @@ def test_table_has_medians_and_ranges():
     ],
 )
 def test_line_can_be_pasted(setting, line):
-    with SafeSequence(Numbers()) as sequence:
-        assert line_of(sequence, setting) == f"SafeSequence(..., {line}"
+    found = Sweep({setting: [1]}, (), 8, call=FRONT_END.call)
+    assert str(found).splitlines()[-1] == f"  SafeSequence(..., {line}"

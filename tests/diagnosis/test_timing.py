@@ -1,18 +1,15 @@
-"""What is measured: a loop on a clock, and who had the CPUs meanwhile."""
+"""What is measured: a loop on a clock."""
 
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from adapters.diagnosis import contention, timing
-from adapters.diagnosis.contention import Account
+from adapters.diagnosis import timing
 from adapters.diagnosis.timing import timed, wait_for_devices
 
 
@@ -104,45 +101,3 @@ def test_devices_are_one_step_behind_at_the_most(fake):
     found = timed(batches(fake, 1.0), step, 5.0, 1)
     assert max(behind) == 1
     assert waited == list(range(1 + found.batches))
-
-
-STAT = """cpu  9 9 9 9 9 9 9 9 0 0
-cpu0 100 10 30 500 40 5 5 10 7 7
-cpu1 1 1 1 1 1 1 1 1 0 0
-cpu12 200 0 0 300 0 0 0 0 0 0
-intr 12345
-"""
-
-
-@pytest.fixture
-def proc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A ``/proc`` of our own: this process, a worker with a helper, and somebody else's."""
-    monkeypatch.setattr(contention, "_PROC", tmp_path)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 12})
-    monkeypatch.setattr(os, "sysconf", lambda _: 100)
-    tmp_path.joinpath("stat").write_text(STAT)
-    for number, parent, ticks in [(os.getpid(), 1, 10), (9001, os.getpid(), 20), (9002, 9001, 30)]:
-        process(tmp_path, number, parent, ticks)
-    process(tmp_path, 9003, 1, 1000)
-    return tmp_path
-
-
-def process(proc: Path, number: int, parent: int, ticks: int) -> None:
-    """One that took so many ticks in each of the four ways that are counted."""
-    folder = proc / str(number)
-    folder.mkdir(exist_ok=True)
-    rest = f"S {parent} " + "0 " * 9 + f"{ticks} {ticks} {ticks} {ticks} 20 0"
-    folder.joinpath("stat").write_text(f"{number} (a (b) c) {rest}")
-
-
-def test_account_is_of_usable_cpus_and_our_processes(proc):
-    assert (Account.now().busy, Account.now().idle) == (3.6, 8.4)
-    assert Account.now().own == 4 * (10 + 20 + 30) / 100
-
-
-@pytest.mark.parametrize("text", ["", "cpu0 nonsense\n"], ids=["nothing", "nonsense"])
-def test_account_is_none_without_figures(proc, text):
-    proc.joinpath("stat").write_text(text)
-    assert Account.now() is None
-    proc.joinpath("stat").unlink()
-    assert Account.now() is None

@@ -18,9 +18,7 @@ from adapters.batch.order import Order
 from adapters.batch.sourceplan import SourcePlan
 from adapters.diagnosis.ablation import Ablations, ablations_of
 from adapters.diagnosis.front_end import FrontEnd, Observer
-from adapters.diagnosis.registry import Registered
 from adapters.diagnosis.timing import Timing
-from adapters.diagnosis.verdict import Hints
 from adapters.engine import Engine, Settings
 from adapters.sources import as_source
 
@@ -78,7 +76,6 @@ class ModelTrainer:
 
 class ToyFrontEnd(FrontEnd):
     workers_keyword = "hands"
-    hints = Hints("play with transforms", "play one at a time")
 
     def owns(self, loader: Any) -> bool:
         return isinstance(loader, Feed)
@@ -115,7 +112,4 @@ class ToyFrontEnd(FrontEnd):
 
 
 FRONT_END = ToyFrontEnd()
-LINE = Registered(
-    __name__, "Feed (Toys)", "a Feed", others="a Bucket", step="a toy", copies="Feed: hose="
-)
 ITEMS = [np.float32([number]) for number in range(32)]

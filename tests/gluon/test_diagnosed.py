@@ -13,11 +13,10 @@ from mxnet.gluon.data.vision.transforms import ToTensor
 
 from adapters import diagnose, gluon_loader
 from adapters.diagnosis import Diagnosis
-from adapters.diagnosis.sweep import Setting, line_of
+from adapters.diagnosis.sweep import Setting
 from adapters.gluon.diagnosed import FRONT_END
 from tests.cli.scripts import doctored, found_in
 from tests.diagnosis import planted
-from tests.diagnosis.made_up import made_up
 from tests.diagnosis.planted import BATCH_SIZE, SECONDS, SIZE, Numbers, Waiting, quick_step
 from tests.gluon.data_sets import Computed
 
@@ -79,13 +78,7 @@ def resized() -> Any:
 def test_bottleneck_is_found(make, options, expected):
     diagnosis = found(make(), **options)
     assert diagnosis.bottleneck == expected
-    assert diagnosis.hints is FRONT_END.hints
     mx.nd.waitall()
-
-
-def test_advice_about_gluons_transforms_is_said():
-    """Of figures that are made up: those of a busy machine may be good for no advice."""
-    assert "loader.explain()" in str(made_up(memory=0.038, hints=FRONT_END.hints))
 
 
 def test_mxnets_own_loader_is_examined_as_ours():
@@ -122,8 +115,8 @@ def test_what_is_left_over_of_a_pass_stays_for_the_next():
     ],
 )
 def test_line_can_be_pasted(setting, line):
-    with gluon_loader(Numbers(), BATCH_SIZE, num_workers=0) as loader:
-        assert line_of(loader, setting) == f"gluon_loader(..., {line}"
+    found = FRONT_END.call(setting.kind, setting.argument, setting.queue)
+    assert found == f"gluon_loader(..., {line}"
 
 
 LOOP = """
