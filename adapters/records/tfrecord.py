@@ -44,8 +44,8 @@ def masked_crc(data: bytes | memoryview) -> int:
     Masking keeps the CRC useful for data that contain CRCs themselves. Source: TensorFlow,
     ``tensorflow/core/lib/hash/crc32c.h``.
     """
-    masked_crc: int = masked(crc32c(data))
-    return masked_crc
+    crc: int = masked(crc32c(data))
+    return crc
 
 
 def masked(crc: Any) -> Any:

@@ -92,8 +92,8 @@ class Cache:
 
     Raises:
         TypeError: ``folder`` is not a path, or ``limit`` is neither a number nor text.
-        ValueError: ``limit`` can't be parsed or is below 1 MiB; or the folder belongs to another
-            user, or others may write to it.
+        ValueError: ``limit`` can't be parsed or is below 1 MiB; the folder belongs to another user,
+            or others may write to it; or ``decoded``, which was replaced by ``materialize``.
 
     Example:
         >>> from adapters import Cache
@@ -105,7 +105,14 @@ class Cache:
         self,
         folder: str | os.PathLike[str],
         limit: int | str = DEFAULT_LIMIT_BYTES,
+        *,
+        decoded: bool = False,
     ) -> None:
+        if decoded:
+            raise ValueError(
+                "a cache keeps what is read, got decoded=True: materialize(source, folder) writes "
+                "decoded samples once, and returns a source that reads them"
+            )
         try:
             self.folder = os.path.abspath(os.fspath(folder))
         except TypeError:

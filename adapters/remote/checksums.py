@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+import sys
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,14 @@ try:
     from google_crc32c import value as _value
 except ImportError:
 
-    def _value(data: Any) -> int:
+    def _value(data: bytes) -> int:
+        kernel = load()
+        if kernel is None:
+            _extend(0, data)
+        begin, end = np.array([[0], [len(data)]], np.int64)
+        return int.from_bytes(kernel.crcs(memoryview(data), begin, end), sys.byteorder)
+
+    def _extend(crc: int, data: bytes) -> int:
         raise ImportError(
             "TFRecord files and caches need google-crc32c: pip install 'loader-adapters[records]'"
         )
