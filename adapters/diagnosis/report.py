@@ -83,8 +83,7 @@ def _lines_of(d: Diagnosis) -> Iterator[str]:
         yield line
     workers = d.workers
     if workers.kind != "unknown":
-        found = f"; {workers.finding}" if workers.finding else ""
-        yield f"workers: {workers.count} {workers.kind}, on {workers.cpus} CPUs{found}"
+        yield f"workers: {workers.count} {workers.kind}, on {workers.cpus} CPUs"
     if d.ready_share is not None and d.step_seconds is not None:
         enough = "enough" if d.ready_share >= REQUIRED_SHARE else "too few"
         yield (

@@ -65,8 +65,6 @@ class Workers:
     """Number of CPUs that this process may use."""
     keyword: str = "workers"
     """Name of the loader's argument for the number of workers."""
-    finding: str = ""
-    """The engine's own finding about its workers, as text."""
 
 
 class Hints(NamedTuple):

@@ -208,11 +208,6 @@ class Executor:
         return False
 
     @property
-    def finding(self) -> str:
-        """Findings about the work, for people."""
-        return ""
-
-    @property
     def complete(self) -> bool:
         """True if all workers are ready."""
         return self.ready >= self.count
