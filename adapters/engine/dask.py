@@ -367,7 +367,8 @@ class Cluster(Executor):
                 log.info("%s of the Dask cluster can't be reached: %s", address, error)
             else:  # A busy worker sends nothing.
                 if key in answer.get("data", {}):
-                    return answer["data"][key]
+                    found: Pickled | Failure = answer["data"][key]
+                    return found
         # Through the scheduler; Dask recomputes what was lost with a worker.
         return await self._client.gather(future, direct=False, asynchronous=True)
 

@@ -301,11 +301,7 @@ class Supply:
         current = comparison.current
         if current == choice.count:
             return ""
-        if not current:
-            return "; none at work, as batches come faster to the trainer without"
-        if current > choice.count:
-            return f"; {current} at work, as batches come faster to the trainer than from fewer"
-        return "; one at work, as batches come faster to the trainer than from several"
+        return f"; {current or 'none'} at work, as batches come faster to the trainer then"
 
     # --- batches ---
 
