@@ -344,7 +344,8 @@ class Cluster(Executor):
             # The waiting isn't cancelled: Dask shares it between those who gather together.
             async for _ in self._dask.as_completed([future], loop=self._client.loop):
                 pass
-            return await self._result(future)
+            answer: Pickled | Failure = await self._result(future)
+            return answer
         finally:
             self._futures.discard(future)
             future.release()
@@ -367,8 +368,7 @@ class Cluster(Executor):
                 log.info("%s of the Dask cluster can't be reached: %s", address, error)
             else:  # A busy worker sends nothing.
                 if key in answer.get("data", {}):
-                    found: Pickled | Failure = answer["data"][key]
-                    return found
+                    return answer["data"][key]
         # Through the scheduler; Dask recomputes what was lost with a worker.
         return await self._client.gather(future, direct=False, asynchronous=True)
 
