@@ -7,17 +7,14 @@ constructor.
 
 from __future__ import annotations
 
-import builtins
 import contextlib
 import os
 import signal
 import traceback
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import cloudpickle
-
-_GROUP: Any = getattr(builtins, "BaseExceptionGroup", ())  # Since Python 3.11.
 
 
 @dataclass(frozen=True)
@@ -54,10 +51,8 @@ class Failure:
 
 
 def _restored(kind: Any, args: Any, attributes: dict[str, Any]) -> BaseException:
-    if issubclass(kind, _GROUP):
-        error: BaseException = kind.__new__(kind, args[0], [each.restore() for each in args[1]])
-    elif kind.__module__ == "builtins":
-        error = kind(*args)
+    if kind.__module__ == "builtins":
+        error: BaseException = kind(*args)
     else:
         error = kind.__new__(kind, *args)
         error.args = args
@@ -67,16 +62,8 @@ def _restored(kind: Any, args: Any, attributes: dict[str, Any]) -> BaseException
 
 def _arguments(error: BaseException) -> tuple[Any, ...]:
     """Constructor arguments of an exception; built-in ones sometimes have more than ``args``."""
-    if isinstance(error, _GROUP):
-        return error.message, [_member(each) for each in error.exceptions]
     reduced = error.__reduce__() if type(error).__module__ == "builtins" else ()
     return reduced[1] if len(reduced) > 1 and isinstance(reduced[1], tuple) else error.args
-
-
-def _member(error: BaseException) -> Failure:
-    """A member of an exception group, without the traceback note of its own."""
-    failure = Failure.of(error)
-    return replace(failure, notes=failure.notes[:-1])
 
 
 def _pickled(value: Any) -> bytes | None:

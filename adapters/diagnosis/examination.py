@@ -314,7 +314,7 @@ class Examination:
             computing = "processes" if settings.use_multiprocessing else "threads"
             kind = settings.kind or (computing if count else "inline")
             known = {
-                "workers": Workers(kind, count, usable_cpus(), keyword, engine.finding),
+                "workers": Workers(kind, count, usable_cpus(), keyword),
                 "fetch_computes": self._fetch_computes,
                 "alone_computes": self._alone_computes,
                 "has_transform": ablations.has_transform,

@@ -97,8 +97,6 @@ class Workers:
     """Number of CPUs that this process may use."""
     keyword: str = "workers"
     """Name of the loader's argument for the number of workers."""
-    finding: str = ""
-    """The engine's own finding about its workers, as text."""
 
 
 @dataclass(frozen=True)
@@ -597,8 +595,7 @@ def _lines_of(d: Diagnosis) -> Iterator[str]:
         yield line
     workers = d.workers
     if workers.kind != "unknown":
-        found = f"; {workers.finding}" if workers.finding else ""
-        yield f"workers: {workers.count} {workers.kind}, on {workers.cpus} CPUs{found}"
+        yield f"workers: {workers.count} {workers.kind}, on {workers.cpus} CPUs"
     if d.ready_share is not None and d.step_seconds is not None:
         enough = "enough" if d.ready_share >= REQUIRED_SHARE else "too few"
         yield (

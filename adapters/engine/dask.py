@@ -18,8 +18,8 @@ import concurrent.futures
 import importlib
 import logging
 import pickle
+import sys
 import threading
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -41,17 +41,13 @@ from adapters.structure import flatten, unflatten
 
 log = logging.getLogger("adapters")
 
-# Time without an answer after which the scheduler is asked whether it has workers.
-_LONELY_SECONDS = 10.0
-# Interval of checks whether a worker that doesn't answer has been given up.
-_LOOK_SECONDS = 2.0
+# Time to fetch a batch from its worker, which may be frozen; the scheduler fetches it after that.
+_FETCH_SECONDS = 20.0
 # A plan up to this size is sent as a task, which Dask runs again if its worker dies; Dask warns of
 # tasks of 10 MB. A larger one is scattered.
 _TASK_BYTES = 4 << 20
 # How often a lost plan, or a cancelled task, is sent.
 _TRIES = 5
-# Batches before the limiting factor is reported.
-_ENOUGH = 8
 _CLOSED_STATUS = "closed", "closing"
 
 _NOT_PICKLED = (
@@ -93,93 +89,45 @@ class Pickled:
     Args:
         content: The pickle.
         buffers: Its arrays, as bytes or memory views.
+        imports: Modules to import before it is opened.
     """
 
-    def __init__(self, content: bytes, buffers: Sequence[Any]) -> None:
+    def __init__(
+        self, content: bytes, buffers: Sequence[Any], imports: tuple[str, ...] = ()
+    ) -> None:
         self.content = content
         self.buffers = [memoryview(each) for each in buffers]
-
-    @property
-    def size_bytes(self) -> int:
-        """Size of the data to send."""
-        return len(self.content) + sum(each.nbytes for each in self.buffers)
+        self._imports = imports
+        self._lock = threading.Lock()
+        self._plan: Plan | None = None
 
     def __sizeof__(self) -> int:
-        return self.size_bytes  # Dask measures the data its workers store.
+        """Size of the data to send, which Dask asks for."""
+        return len(self.content) + sum(each.nbytes for each in self.buffers)
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         # Dask may have agreed on an older protocol, without separate buffers.
         kind = pickle.PickleBuffer if protocol >= 5 else bytes
-        return type(self), (self.content, [kind(each) for each in self.buffers])
+        return Pickled, (self.content, [kind(each) for each in self.buffers], self._imports)
 
-
-class PlanForCluster(Pickled):
-    """A snapshot of a plan; each process opens it once."""
-
-    def __init__(self, content: bytes, buffers: Sequence[Any]) -> None:
-        super().__init__(content, buffers)
-        self._lock = threading.Lock()
-        self._plan: Plan | None = None
-
-    @classmethod
-    def of(cls, plan: Plan) -> PlanForCluster:
-        """Serialize a plan; its arrays are not copied.
-
-        Raises:
-            Exception: The plan can't be pickled, not even by cloudpickle.
-        """
-        try:
-            pickled, buffers, imports = pickled_apart(plan)
-        except Exception as error:
-            note(error, _NOT_PICKLED)
-            raise
-        return cls(pickle.dumps((imports, pickled)), [each.raw() for each in buffers])
-
-    def open(self) -> Plan:
-        """Return the plan; may be called from any thread.
+    def plan(self) -> Plan:
+        """Return the plan, which is opened once in each process; for any thread.
 
         Raises:
             Exception: The plan can't be opened here.
         """
         with self._lock:
             if self._plan is None:
-                imports, pickled = pickle.loads(self.content)
-                import_before(imports)
+                import_before(self._imports)
                 try:
-                    self._plan = pickle.loads(pickled, buffers=self.buffers)
+                    self._plan = pickle.loads(self.content, buffers=self.buffers)
                 except Exception as error:
                     note(error, _NOT_OPENED)
                     raise
             return self._plan
 
-
-class Made(Pickled):
-    """A serialized batch, with the time of its computation."""
-
-    @classmethod
-    def of(cls, assembled: Assembled, spent: Spent) -> Made:
-        """Serialize a batch; its arrays are not copied.
-
-        Raises:
-            Exception: The batch contains something that can't be pickled.
-        """
-        leaves, skeleton = flatten(assembled.batch)
-        # Pickle would copy non-contiguous arrays into the stream.
-        leaves = [
-            np.ascontiguousarray(leaf) if type(leaf) is np.ndarray and leaf.ndim else leaf
-            for leaf in leaves
-        ]
-        buffers: list[pickle.PickleBuffer] = []
-        content = skeleton, leaves, assembled.skipped, spent
-        try:
-            pickled = cloudpickle.dumps(content, protocol=5, buffer_callback=buffers.append)
-        except Exception as error:
-            note(error, "the batch holds something that can't be sent from a worker of a cluster")
-            raise
-        return cls(pickled, [each.raw() for each in buffers])
-
-    def open(self, allocate: Allocate) -> tuple[Assembled, Spent]:
-        """Unpickle the batch into new memory that frameworks use without a copy."""
+    def batch(self, allocate: Allocate) -> tuple[Assembled, Spent]:
+        """Open a batch in new memory that frameworks use without a copy."""
         buffers = []
         for view in self.buffers:
             buffers.append(allocate((view.nbytes,), np.dtype(np.uint8)))
@@ -188,7 +136,43 @@ class Made(Pickled):
         return Assembled(unflatten(skeleton, leaves), skipped), spent
 
 
-def make_batch(serialized: PlanForCluster, key: bytes) -> Made | Failure:
+def pickled_plan(plan: Plan) -> Pickled:
+    """Pickle a plan; its arrays are not copied.
+
+    Raises:
+        Exception: The plan can't be pickled, not even by cloudpickle.
+    """
+    try:
+        content, buffers, imports = pickled_apart(plan)
+    except Exception as error:
+        note(error, _NOT_PICKLED)
+        raise
+    return Pickled(content, [each.raw() for each in buffers], imports)
+
+
+def pickled_batch(assembled: Assembled, spent: Spent) -> Pickled:
+    """Pickle a batch and the time of its computation; its arrays are not copied.
+
+    Raises:
+        Exception: The batch contains something that can't be pickled.
+    """
+    leaves, skeleton = flatten(assembled.batch)
+    # Pickle would copy non-contiguous arrays into the stream.
+    leaves = [
+        np.ascontiguousarray(leaf) if type(leaf) is np.ndarray and leaf.ndim else leaf
+        for leaf in leaves
+    ]
+    buffers: list[pickle.PickleBuffer] = []
+    content = skeleton, leaves, assembled.skipped, spent
+    try:
+        pickled = cloudpickle.dumps(content, protocol=5, buffer_callback=buffers.append)
+    except Exception as error:
+        note(error, "the batch holds something that can't be sent from a worker of a cluster")
+        raise
+    return Pickled(pickled, [each.raw() for each in buffers])
+
+
+def make_batch(serialized: Pickled, key: bytes) -> Pickled | Failure:
     """Compute a batch on a worker of the cluster: the task, which may run twice, anywhere.
 
     Args:
@@ -196,7 +180,7 @@ def make_batch(serialized: PlanForCluster, key: bytes) -> Made | Failure:
         key: The pickled ``BatchKey``; pickled because Dask traverses tuples.
     """
     try:
-        plan = serialized.open()
+        plan = serialized.plan()
         started = Spent.now()
         if plan.threads:
             assembled = plan.batch(pickle.loads(key), aligned_empty)
@@ -204,7 +188,7 @@ def make_batch(serialized: PlanForCluster, key: bytes) -> Made | Failure:
             with _one_at_a_time:
                 assembled = plan.batch(pickle.loads(key), aligned_empty)
         plan.wait_for(assembled)
-        return Made.of(assembled, started.until_now())
+        return pickled_batch(assembled, started.until_now())
     except BaseException as error:  # Raised where the batch is read.
         return Failure.of(error)
 
@@ -235,29 +219,24 @@ class Cluster(Executor):
         if not _runs_here(self._client):
             raise RuntimeError(_FORKED)
         self._dask: Any = importlib.import_module("distributed")
-        self._serialized = PlanForCluster.of(plan)
+        self._serialized = pickled_plan(plan)
         threads = self._client.nthreads()
         super().__init__(max(1, sum(threads.values())))  # There may be no worker yet.
         log.info("workers: %d %s, %d threads", len(threads), CLUSTER, self.count)
+        if not threads:
+            log.warning("the Dask cluster has no workers: waiting for one to come")
         self._plan, self._lock = plan, lock
         self.window: int = settings.max_queue_size
-        self._latest = self.started_at
         self._jobs: dict[Job, Done] = {}
         self._closed = False
         self._arena = Arena()
         self._opener = concurrent.futures.ThreadPoolExecutor(1, "adapters-dask")
-        # Used in that thread only:
-        self._opener_ident = self._batches = self._bytes = 0
-        self._made_seconds = 0.0
-        """Computation time, summed over all workers."""
         # Used on the event loop only:
         self._running: set[asyncio.Task[None]] = set()
         self._futures: set[Any] = set()
         self._sending: asyncio.Task[Any] | None = None
         self._out_of_reach: set[str] = set()
-        self._tasks = self._fetching = 0
-        self._fetched_seconds = self._since = 0.0
-        """Time during which at least one batch was fetched."""
+        self._tasks = 0
 
     # --- the ``Executor`` protocol: called with the dispatcher's lock held, except ``close`` ---
 
@@ -270,9 +249,6 @@ class Cluster(Executor):
                 for pending in job.batches:
                     pending.note_error(WorkerError(_CLOSED))
                 done(job)
-        elif self._jobs and time.monotonic() > self._latest + _LONELY_SECONDS:
-            self._latest = time.monotonic()
-            self._client.loop.add_callback(self._look_for_workers)
         return self.count
 
     def most_jobs(self, active: int) -> int:
@@ -287,15 +263,13 @@ class Cluster(Executor):
         """
         if self._client.status in _CLOSED_STATUS:
             raise WorkerError(_CLOSED)
-        if not self._jobs:
-            self._latest = time.monotonic()
         self._jobs[job] = done
         self._client.loop.add_callback(self._start, job)
         return True
 
     def refresh(self) -> None:
         """Send the plan as it is now; jobs under way use the earlier one."""
-        self._client.loop.add_callback(self._replace, PlanForCluster.of(self._plan))
+        self._client.loop.add_callback(self._replace, pickled_plan(self._plan))
 
     def close(self, wait: bool) -> None:
         """Cancel jobs under way; the client stays open."""
@@ -304,20 +278,7 @@ class Cluster(Executor):
             self._jobs.clear()
         self._arena.close()
         self._client.loop.add_callback(self._forget)
-        wait = wait and threading.get_ident() != self._opener_ident
         self._opener.shutdown(wait, cancel_futures=True)
-
-    @property
-    def finding(self) -> str:
-        """Limiting factor of these workers; empty until enough batches have come."""
-        if self._batches < _ENOUGH or not self._fetched_seconds:
-            return ""
-        made, brought = self._made_seconds / self._batches, self._fetched_seconds / self._batches
-        limit = "the network" if brought > made / self.count else "the work"
-        return (
-            f"a batch of {self._bytes / self._batches / 1e6:.3g} MB takes {1000 * made:.3g} ms to "
-            f"make there and {1000 * brought:.3g} ms to bring here: {limit} is the limit"
-        )
 
     # --- on the client's event loop ---
 
@@ -338,7 +299,7 @@ class Cluster(Executor):
         with suppress(RuntimeError):  # The executor was closed meanwhile.
             self._opener.submit(self._deliver, job, pending, answer)
 
-    async def _answer(self, key: BatchKey) -> Made | Failure:
+    async def _answer(self, key: BatchKey) -> Pickled | Failure:
         """Request a batch until there is an answer.
 
         Raises:
@@ -369,14 +330,13 @@ class Cluster(Executor):
                     break
                 if self._sending is sending and sending.done():
                     self._sending = None
-                if _NOT_RUN not in getattr(
-                    error, "__notes__", ()
-                ):  # Several batches may wait for the same plan.
+                # Several batches may wait for the same plan.
+                if _NOT_RUN not in getattr(error, "__notes__", ()):
                     note(error, _NOT_RUN)
                 raise
         raise WorkerError(_FORGOTTEN)
 
-    async def _made(self, plan: Any, key: bytes) -> Made | Failure:
+    async def _made(self, plan: Any, key: bytes) -> Pickled | Failure:
         self._tasks += 1
         future = self._client.submit(make_batch, plan, key, pure=False, priority=-self._tasks)
         self._futures.add(future)
@@ -384,15 +344,7 @@ class Cluster(Executor):
             # The waiting isn't cancelled: Dask shares it between those who gather together.
             async for _ in self._dask.as_completed([future], loop=self._client.loop):
                 pass
-            if not self._fetching:
-                self._since = time.perf_counter()
-            self._fetching += 1
-            try:
-                answer: Made | Failure = await self._result(future)
-            finally:
-                self._fetching -= 1
-                if not self._fetching:
-                    self._fetched_seconds += time.perf_counter() - self._since
+            answer: Pickled | Failure = await self._result(future)
             return answer
         finally:
             self._futures.discard(future)
@@ -404,40 +356,26 @@ class Cluster(Executor):
         ``Client.gather`` isn't used: it picks the worker with Python's global generator, whose
         draws belong to the user.
         """
+        key, known = future.key, {}
         if future.status == "finished":
-            known = await self._client.scheduler.who_has(keys=[future.key])
-            for address in known.get(future.key, ()):
-                if address in self._out_of_reach:
-                    continue
-                try:
-                    found = await self._fetched(future.key, address)
-                except OSError as error:
-                    self._out_of_reach.add(address)
-                    log.info("%s of the Dask cluster can't be reached: %s", address, error)
-                else:
-                    if future.key in found:
-                        return found[future.key]
+            known = await self._client.scheduler.who_has(keys=[key])
+        for address in set(known.get(key, ())) - self._out_of_reach:
+            fetching = self._dask.worker.get_data_from_worker(self._client.rpc, [key], address)
+            try:
+                answer = await asyncio.wait_for(fetching, _FETCH_SECONDS)
+            except (OSError, asyncio.TimeoutError) as error:
+                self._out_of_reach.add(address)
+                log.info("%s of the Dask cluster can't be reached: %s", address, error)
+            else:  # A busy worker sends nothing.
+                if key in answer.get("data", {}):
+                    return answer["data"][key]
         # Through the scheduler; Dask recomputes what was lost with a worker.
         return await self._client.gather(future, direct=False, asynchronous=True)
-
-    async def _fetched(self, key: Any, address: str) -> dict[Any, Any]:
-        """Fetch a key's data from a worker; nothing if it is busy, or is given up meanwhile."""
-        fetching = asyncio.ensure_future(
-            self._dask.worker.get_data_from_worker(self._client.rpc, [key], address)
-        )
-        # A frozen worker never answers, and its connection stays open.
-        while not (await asyncio.wait({fetching}, timeout=_LOOK_SECONDS))[0]:
-            known = await self._client.scheduler.who_has(keys=[key])
-            if address not in known.get(key, ()):
-                fetching.cancel()
-                return {}
-        answer: dict[str, Any] = await fetching
-        return dict(answer.get("data", {}))
 
     async def _send(self) -> Any:
         """Send the plan to the cluster; returns its future."""
         serialized = self._serialized
-        if serialized.size_bytes <= _TASK_BYTES:
+        if sys.getsizeof(serialized) <= _TASK_BYTES:
             return self._client.submit(itself, serialized, pure=False)
         options = {"hash": False, "asynchronous": True}
         try:
@@ -445,7 +383,7 @@ class Cluster(Executor):
         except OSError:  # The workers can't be reached from here.
             return await self._client.scatter(serialized, direct=False, **options)
 
-    def _replace(self, serialized: PlanForCluster) -> None:
+    def _replace(self, serialized: Pickled) -> None:
         self._serialized, self._sending = serialized, None
 
     def _forget(self) -> None:
@@ -456,22 +394,13 @@ class Cluster(Executor):
             self._sending.add_done_callback(_release)
         self._sending = None
 
-    async def _look_for_workers(self) -> None:
-        if not await self._client.nthreads():
-            log.warning("the Dask cluster has no workers: waiting for one to come")
-
     # --- in our own thread ---
 
     def _deliver(self, job: Job, pending: Pending, answer: Any) -> None:
-        self._opener_ident = threading.get_ident()
-        self._latest = time.monotonic()
         try:
-            if isinstance(answer, Made):
-                outcome, spent = answer.open(self._arena.empty)
-                self._batches += 1
-                self._bytes += answer.size_bytes
-                self._made_seconds += spent.own_seconds
-                job.seconds, pending.outcome = spent.seconds, outcome
+            if isinstance(answer, Pickled):
+                pending.outcome, spent = answer.batch(self._arena.empty)
+                job.seconds = spent.seconds
             else:
                 pending.note_error(answer.restore() if isinstance(answer, Failure) else answer)
         except BaseException as error:

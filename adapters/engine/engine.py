@@ -132,12 +132,13 @@ class Engine(Supply):
         self.dispatcher.stop(for_good=False)
 
     def forget_workers(self) -> None:
-        """Start over in a forked process, which has none of the threads."""
+        """Start over in a forked process, which has none of the workers.
+
+        Its readers compute the batches that the parent's workers have.
+        """
         self._lock = threading.RLock()
         self.dispatcher.forget_workers()
         self.plan.renew_locks()
-        for stream in list(self._streams):
-            stream.forget_workers()
 
 
 _engines: weakref.WeakSet[Engine] = weakref.WeakSet()

@@ -8,9 +8,9 @@ and then reports the job done, once; the ``Dispatcher`` then sets the states of 
        |                 |                             '----drop--> DROPPED
        '--> HERE, FAILED '--> HERE, FAILED, GIVEN_UP, DROPPED
 
-A FAILED batch is UNSUBMITTED again once its reader has got the error. In a forked process, which
-has no workers, so is any batch that is neither HERE nor DROPPED. Only ``Pending.become`` changes a
-state.
+A FAILED batch is UNSUBMITTED again once its reader has got the error. If the workers of a QUEUED or
+MADE batch have gone, as in a forked process, its reader computes it. Only ``Pending.become``
+changes a state.
 """
 
 from __future__ import annotations
@@ -59,11 +59,11 @@ UNSUBMITTED, QUEUED, MADE, HERE, FAILED, GIVEN_UP, DROPPED = State
 
 FOLLOWING: dict[State, frozenset[State]] = {
     UNSUBMITTED: frozenset({QUEUED, HERE, FAILED}),
-    QUEUED: frozenset(set(State) - {QUEUED}),
-    MADE: frozenset({HERE, DROPPED, UNSUBMITTED}),
+    QUEUED: frozenset(set(State) - {UNSUBMITTED, QUEUED}),
+    MADE: frozenset({HERE, DROPPED}),
     HERE: frozenset(),
     FAILED: frozenset({UNSUBMITTED}),
-    GIVEN_UP: frozenset({UNSUBMITTED}),
+    GIVEN_UP: frozenset(),
     DROPPED: frozenset(),
 }
 """Allowed transitions."""
@@ -93,7 +93,7 @@ class Pending:
     memory: Any = None
     """Description of the batch by its worker, when the batch is in the executor's memory."""
     killers: list[str] = field(default_factory=list)
-    """Worker processes that died in this very batch, and how."""
+    """Worker processes that died in this batch, or in one of the same job, and how."""
     seconds: float = 0.0
     """Time of its computation."""
     spent: Spent = field(default_factory=Spent)
@@ -206,11 +206,6 @@ class Executor:
     def lacks_workers(self) -> bool:
         """True if workers have died and not been replaced."""
         return False
-
-    @property
-    def finding(self) -> str:
-        """Findings about the work, for people."""
-        return ""
 
     @property
     def complete(self) -> bool:

@@ -2,17 +2,12 @@
 
 A Linux memory file (``memfd_create``) has no name in ``/dev/shm``. So it isn't bound by that
 mount's size (64 MB in a container, by default), needs no unlinking, and leaves nothing behind when
-its process is killed. Other processes of the same user open it through ``/proc``. On systems
-without it, a file in the temporary directory is used.
+its process is killed. Other processes of the same user open it through ``/proc``.
 
 Ownership: the process that makes a ``SharedFile`` keeps it open as long as others may map it. A
 mapping stays valid as long as an array refers to it, independently of the file.
 
-A batch of a worker process lies in a slot, which is such a file:
-
-    | pid of the worker that computes the batch (int64) | array | pad to 64 | array | ... |
-    0                                                   HEADER_BYTES
-
+A batch of a worker process lies in a slot, which is such a file: arrays, each padded to 64 bytes.
 The trainer's process owns all slots. Each is in one of these states:
 
 | state | who writes to it                | until                                               |
@@ -36,7 +31,6 @@ import math
 import mmap
 import os
 import resource
-import tempfile
 import weakref
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -66,15 +60,10 @@ class SharedFile:
     """
 
     _descriptor = -1
-    _temporary: str | None = None
 
     def __init__(self) -> None:
-        if hasattr(os, "memfd_create"):
-            self._descriptor = os.memfd_create("loader-adapters", os.MFD_CLOEXEC)
-            path = f"/proc/{os.getpid()}/fd/{self._descriptor}"
-        else:
-            self._descriptor, path = tempfile.mkstemp(prefix="loader-adapters-")
-            self._temporary = path
+        self._descriptor = os.memfd_create("loader-adapters", os.MFD_CLOEXEC)
+        path = f"/proc/{os.getpid()}/fd/{self._descriptor}"
         self.name = FileName(path, next(_serials), os.fstat(self._descriptor).st_ino)
         _files.add(self)
 
@@ -96,8 +85,6 @@ class SharedFile:
         if self._descriptor >= 0:
             descriptor, self._descriptor = self._descriptor, -1
             os.close(descriptor)  # Once, also after Ctrl-C: another file may have the number then.
-            if self._temporary is not None:
-                os.unlink(self._temporary)
 
     def __del__(self) -> None:
         self.close()
@@ -124,10 +111,7 @@ def grow(descriptor: int, size: int) -> None:
     if os.fstat(descriptor).st_size >= size:
         return
     try:
-        if hasattr(os, "posix_fallocate"):
-            os.posix_fallocate(descriptor, 0, size)
-        else:
-            os.ftruncate(descriptor, size)
+        os.posix_fallocate(descriptor, 0, size)
     except OSError as error:
         raise MemoryError(
             f"shared memory for {size:,} bytes could not be had ({error.strerror}): use a smaller "
@@ -161,9 +145,6 @@ def map_private(name: FileName) -> mmap.mmap:
 
 log = logging.getLogger("adapters")
 
-HEADER_BYTES = ALIGNMENT_BYTES
-_PID_BYTES = 8
-
 # Per slot in the trainer's process: its own descriptor, and its mapping's.
 _DESCRIPTORS_OF_A_SLOT = 2
 # Per worker: its socket and its process, and during its start their other ends.
@@ -191,15 +172,10 @@ class Slot(SharedFile):
 
     def __init__(self) -> None:
         super().__init__()
-        self.grow(HEADER_BYTES)
+        self.grow(mmap.PAGESIZE)
         self._memory = self.map()
         self.loan: weakref.ref[Any] | None = None
         """Object that all arrays in the slot refer to, while it is held."""
-
-    @property
-    def signer_pid(self) -> int:
-        """Id of the process that signed the slot to compute its batch; 0 for none."""
-        return int.from_bytes(self._memory[:_PID_BYTES], "little")
 
     def view(self) -> Any:
         """The slot's memory as a new object; arrays made from it keep that object alive."""
@@ -291,20 +267,15 @@ class SlotWriter:
 
     def __init__(self, name: FileName) -> None:
         self._name = name
-        self._end = HEADER_BYTES
+        self._end = 0
         # The newest mapping is the longest; arrays may still be in an older one.
         self._maps: list[tuple[int, mmap.mmap]] = []
-        self._map(HEADER_BYTES)
+        self._map(mmap.PAGESIZE)
 
-    def begin(self) -> None:
-        """Sign the slot as this process's, and start over with its memory."""
-        self._end = HEADER_BYTES
+    def start_over(self) -> None:
+        """Use the slot's memory for another batch."""
+        self._end = 0
         del self._maps[:-1]
-        self._sign(os.getpid())
-
-    def end(self) -> None:
-        """Remove the signature: the batch is done."""
-        self._sign(0)
 
     def allocate(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
         """Allocate an array in the slot; outside of it for Python objects, which aren't shared."""
@@ -324,7 +295,7 @@ class SlotWriter:
     def put(self, array: NDArray[Any]) -> ArrayInSlot:
         """Copy ``array`` into the slot unless it is there; return its place."""
         if not array.nbytes:
-            return ArrayInSlot(HEADER_BYTES, array.shape, array.dtype)
+            return ArrayInSlot(0, array.shape, array.dtype)
         if array.flags.c_contiguous:
             address = array.__array_interface__["data"][0]
             for base, memory in self._maps:
@@ -344,9 +315,6 @@ class SlotWriter:
             os.close(descriptor)
         address = np.frombuffer(memory, np.uint8, 1).__array_interface__["data"][0]
         self._maps.append((address, memory))
-
-    def _sign(self, pid: int) -> None:
-        self._maps[-1][1][:_PID_BYTES] = pid.to_bytes(_PID_BYTES, "little")
 
 
 def _array(memory: Any, place: ArrayInSlot) -> NDArray[Any]:

@@ -44,8 +44,6 @@ sys.path[:], *facts = pickle.loads(connection.recv_bytes())
 from adapters.engine.worker import serve
 serve(connection, *facts)
 """
-# Pytest changes it for each phase of a test.
-_VOLATILE = {"PYTEST_CURRENT_TEST"}
 
 
 class SentMessage(NamedTuple):
@@ -73,7 +71,7 @@ class Lessee(Protocol):
 
 
 class Worker:
-    """One process, with the environment at the time of its start.
+    """One process.
 
     Args:
         unsent: Called when a message could not be sent whole; the pool's thread sends the rest.
@@ -112,7 +110,6 @@ class Worker:
             there.close()
             os.close(held)
         self.pid = self._process.pid
-        self.environment = environment()
         self.started_at = time.monotonic()
         self.used = False
         """True if it has opened a plan, so that its start is over."""
@@ -291,11 +288,6 @@ def resource_tracker_descriptor() -> int | None:
     """
     found = getattr(getattr(resource_tracker, "_resource_tracker", None), "_fd", None)
     return found if isinstance(found, int) else None
-
-
-def environment() -> dict[str, str]:
-    """Environment that a new process would start with, without volatile variables."""
-    return {name: value for name, value in os.environ.items() if name not in _VOLATILE}
 
 
 # --- its channel ---

@@ -2,8 +2,7 @@
 
 The processes are leased from the pool, see ``pool``. The plan is sent to them as a
 ``SerializedPlan``, which each opens before it gets a job; batches come back in ``Slots``. A worker
-that dies loses its own jobs and no others. A batch is blamed for a death only if the dead process
-has signed its slot.
+that dies loses its own jobs and no others. Its oldest job is blamed for the death.
 
 Methods are called with the dispatcher's lock held, except ``close`` and those that the pool calls,
 which take it.
@@ -85,8 +84,6 @@ class Processes(Executor):
         self._plan, self._lock, self._changed = plan, lock, changed
         self._environment = dict(settings.environment)
         self._serialized = self._packed()
-        self._former: list[SerializedPlan] = []
-        """Earlier plans, which workers may still have to open."""
         self._slots = Slots(held)
         self._in_slots: dict[Pending, Slot] = {}
         self._workers: list[Worker] = []
@@ -149,7 +146,8 @@ class Processes(Executor):
     def _send_plan(self, worker: Worker) -> None:
         if not self._has_plan(worker):
             opening = SentMessage(None, None, self._serialized.plan_number)
-            surroundings = list(sys.path), _folder(), self._environment
+            # A process that was idle may be older than the present environment.
+            surroundings = list(sys.path), _folder(), {**os.environ, **self._environment}
             worker.send(opening, remote.open_plan, self._serialized.address, *surroundings)
 
     def refresh(self) -> None:
@@ -162,10 +160,9 @@ class Processes(Executor):
         with self._lock:
             if self._closed:
                 return
-            self._pool.forget(self._serialized.plan_number)
-            self._former.append(self._serialized)
-            self._serialized = plan
-            self._close_former()
+            former, self._serialized = self._serialized, plan
+            self._pool.forget(former.plan_number)
+            former.close()  # Workers with a job of it have opened it.
             for worker in self._workers:
                 self._send_plan(worker)
 
@@ -174,16 +171,6 @@ class Processes(Executor):
             return SerializedPlan(self._plan)
         except Exception as error:
             raise NotPicklableError(not_picklable(error)) from error
-
-    def _close_former(self) -> None:
-        """Free the earlier plans, but for those that workers may still have to open for a job."""
-        if not self._former:
-            return
-        messages = [sent for worker in self._workers for sent in tuple(worker.unanswered)]
-        awaited = {sent.plan_number for sent in messages}
-        for plan in [each for each in self._former if each.plan_number not in awaited]:
-            self._former.remove(plan)
-            plan.close()
 
     # --- jobs ---
 
@@ -250,8 +237,7 @@ class Processes(Executor):
             workers, self._workers = self._workers, []
         self._pool.forget(self._serialized.plan_number)
         self._pool.give_back(self, workers, for_good=True)
-        for plan in (self._serialized, *self._former):
-            plan.close()
+        self._serialized.close()
         while self._in_slots:
             self._in_slots.popitem()[1].close()
         self._slots.close()
@@ -274,7 +260,6 @@ class Processes(Executor):
         with self._lock:
             if self._closed:  # Meanwhile.
                 return  # type: ignore[unreachable]
-            self._close_former()
             if problem is not None:
                 for pending in sent.job.batches:
                     pending.note_error(problem)
@@ -290,11 +275,12 @@ class Processes(Executor):
             if self._closed:
                 return
             self.deaths.append(f"worker process {worker.pid} {worker.cause}")
-            for sent in reversed(unanswered):  # Each goes to the front of the queue.
-                if sent.job is not None:
-                    self._blame(sent.job, worker)
-                    sent.job.lost = True
-                    sent.done(sent.job)
+            lost = [sent for sent in unanswered if sent.job is not None]
+            for pending in lost[0].job.batches if lost else ():
+                pending.killers.append(self.deaths[-1])
+            for sent in reversed(lost):  # Each goes to the front of the queue.
+                sent.job.lost = True
+                sent.done(sent.job)
         self._changed()
 
     def may_fork(self) -> bool:
@@ -307,12 +293,6 @@ class Processes(Executor):
             return False
         working = any(thread.name.startswith(THREADS) for thread in threading.enumerate())
         return not working and self._may_fork()
-
-    def _blame(self, job: Job, worker: Worker) -> None:
-        for pending in job.batches:
-            slot = self._in_slots.get(pending)
-            if slot is not None and slot.signer_pid == worker.pid:
-                pending.killers.append(self.deaths[-1])
 
     def _take_answers(self, job: Job, answers: Any) -> None:
         for pending, answer in zip(job.batches, answers):

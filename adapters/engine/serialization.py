@@ -12,12 +12,10 @@ from __future__ import annotations
 
 import contextlib
 import copyreg
-import ctypes
 import functools
 import importlib
 import io
 import logging
-import operator
 import pickle
 import random
 import sys
@@ -61,7 +59,6 @@ _OF_A_PROCESS: dict[type, Callable[[Any], Any]] = {
     threading.Condition: lambda condition: (threading.Condition, (condition._lock,)),
     threading.local: lambda _: (threading.local, ()),
 }
-_CTYPES_ARRAY = type(ctypes.Array)
 _NUMPY_GENERATOR = np.random.mtrand._rand
 _PYTHON_GENERATOR = random._inst
 
@@ -268,8 +265,6 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         if isinstance(value, (type, types.FunctionType)) and is_users(value):
             for generator in generators_named(value):
                 self._found(generator)
-        if type(value) is _CTYPES_ARRAY and (factors := _factors(value)) is not None:
-            return operator.mul, factors
         if (renewed := _OF_A_PROCESS.get(type(value))) is not None:
             return renewed(value)
         if type(value) is np.memmap and (reduced := _reduce_memmap(value)) is not None:
@@ -376,12 +371,6 @@ def _draws_from(generator: Any, bits: Any) -> bool:
     """True if ``bits`` is the bit generator of a NumPy generator."""
     own = getattr(generator, "_bit_generator", None)
     return bits is (own if own is not None else getattr(generator, "bit_generator", None))
-
-
-def _factors(array: Any) -> tuple[type, int] | None:
-    """Item type and length of a ctypes array type, which has no importable name; else None."""
-    kind, length = getattr(array, "_type_", None), getattr(array, "_length_", None)
-    return (kind, length) if kind and length is not None and kind * length is array else None
 
 
 def _has_gaps(array: np.ndarray[Any, Any]) -> bool:

@@ -18,9 +18,7 @@ from typing import Any
 from adapters.batch.key import WHOLE, BatchKey, Continuation
 from adapters.batch.plan import Assembled
 from adapters.engine.jobs import (
-    DROPPED,
     FAILED,
-    HERE,
     QUEUED,
     UNSUBMITTED,
     Convert,
@@ -191,13 +189,6 @@ class Stream:
             # An error among them would keep all frames of its traceback alive.
             self._window.clear()
             self._memory.close()
-
-    def forget_workers(self) -> None:
-        """Reset undelivered batches in a forked process, so that they are computed here."""
-        for pending in self._window:
-            if pending.state not in (UNSUBMITTED, HERE, DROPPED):
-                pending.become(UNSUBMITTED)
-                pending.error = None
 
     def __del__(self) -> None:
         # No lock: another thread may hold it, or this one in an outer frame.

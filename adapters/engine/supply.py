@@ -290,8 +290,7 @@ class Supply:
             return f"{choice.reason}{there}{'' if choice.only_if_busy else self._at_work}"
         if not choice.count:
             return "none, batches are made when they are asked for"
-        found = self.finding
-        return f"{choice.count} {choice.kind}{there}{found and ': '}{found}{self._at_work}"
+        return f"{choice.count} {choice.kind}{there}{self._at_work}"
 
     @property
     def _at_work(self) -> str:
@@ -302,17 +301,7 @@ class Supply:
         current = comparison.current
         if current == choice.count:
             return ""
-        if not current:
-            return "; none at work, as batches come faster to the trainer without"
-        if current > choice.count:
-            return f"; {current} at work, as batches come faster to the trainer than from fewer"
-        return "; one at work, as batches come faster to the trainer than from several"
-
-    @property
-    def finding(self) -> str:
-        """Findings of the workers about their work, for people."""
-        executor = self.dispatcher.executor
-        return "" if executor is None else executor.finding
+        return f"; {current or 'none'} at work, as batches come faster to the trainer then"
 
     # --- batches ---
 

@@ -18,7 +18,6 @@ slots. Plans, and mappings of slots, are kept between tasks, until their executo
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import gc
 import multiprocessing
@@ -39,14 +38,11 @@ import numpy as np
 from adapters.batch.key import BatchKey
 from adapters.batch.plan import Plan
 from adapters.clock import Spent
-from adapters.engine.memory import FileName, SlotWriter, close_inherited, descriptors_left
+from adapters.engine.memory import FileName, SlotWriter, close_inherited
 from adapters.engine.serialization import Address, load_plan
 from adapters.errors import note
 from adapters.failure import Failure
 from adapters.structure import flatten
-
-# Descriptors left to user code; each mapped slot takes one.
-_SPARE_DESCRIPTORS = 64
 
 
 @dataclass(frozen=True)
@@ -68,7 +64,6 @@ Task = list[tuple[BatchKey, FileName]]
 def work(address: Address, task: Task) -> bytes:
     """Compute some batches; returns their pickled answers, pickled together."""
     _enter(address)
-    opened = _open_plans[address.plan_number]
     answers = []
     for key, name in task:
         try:
@@ -77,7 +72,6 @@ def work(address: Address, task: Task) -> bytes:
             answer = Failure.of(error)
         # Pickled now, as the next batch may change what this one has outside of its slot.
         answers.append(_pickled(answer))
-        opened.sign_off(name)  # Only now, because pickling an answer may kill the worker.
     return pickle.dumps(answers, 5)
 
 
@@ -99,7 +93,7 @@ def _pickled(answer: Answer) -> bytes:
 def _compute(address: Address, key: BatchKey, name: FileName) -> Written:
     started = Spent.now()
     slot = _open_plans[address.plan_number].slot(name)
-    slot.begin()
+    slot.start_over()
     assembled = _plan(address).batch(key, slot.allocate)
     leaves, skeleton = flatten(assembled.batch)
     placed: list[Any] = []
@@ -111,10 +105,7 @@ def _compute(address: Address, key: BatchKey, name: FileName) -> Written:
 
 
 class _OpenPlan:
-    """A plan that was sent here, and the slots of its batches; those used last stay mapped.
-
-    Unmapping a slot loses nothing: its data is in the shared file.
-    """
+    """A plan that was sent here, and the slots of its batches, which stay mapped."""
 
     def __init__(self) -> None:
         self.path: list[str] = []
@@ -125,22 +116,13 @@ class _OpenPlan:
         """Variables to set."""
         self.plan: Plan | None = None
         """None if it couldn't be opened yet."""
-        self._slots: collections.OrderedDict[int, SlotWriter] = collections.OrderedDict()
-        self._most = max(2, min(descriptors_left(), 65536) - _SPARE_DESCRIPTORS)
+        self._slots: dict[int, SlotWriter] = {}
 
     def slot(self, name: FileName) -> SlotWriter:
         """Return the slot with this name, mapped."""
         if name.serial not in self._slots:
-            while len(self._slots) >= self._most:
-                self._slots.popitem(last=False)
             self._slots[name.serial] = SlotWriter(name)
-        self._slots.move_to_end(name.serial)
         return self._slots[name.serial]
-
-    def sign_off(self, name: FileName) -> None:
-        """Note that the batch in a slot is done, if the slot could be mapped."""
-        if name.serial in self._slots:
-            self._slots[name.serial].end()
 
 
 _open_plans: dict[int, _OpenPlan] = {}

@@ -6,10 +6,8 @@ import gc
 import mmap
 import os
 import resource
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -120,23 +118,7 @@ def test_large_batches_share_memory_unless_kept(executor, batch_size, monkeypatc
 # --- shared memory of processes ---
 
 
-@pytest.fixture(params=["memory file", "temporary file"])
-def folder(request, monkeypatch, tmp_path: Path) -> Path:
-    """For the files of a system that has no memory files."""
-    if request.param == "temporary file":
-        monkeypatch.delattr(os, "memfd_create")
-        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    return tmp_path
-
-
-def test_system_without_memory_files_leaves_no_temporary_ones(folder):
-    with opened(Numbers(400), "processes-2", transform=image) as engine:
-        numbers = [int(batch[1][0]) for batch in read(engine, 40)]
-    assert numbers == list(range(0, 160, 4))
-    wait_until(lambda: not list(folder.iterdir()))
-
-
-def test_closing_twice_closes_no_other_file(folder):
+def test_closing_twice_closes_no_other_file():
     file = SharedFile()
     file.close()
     descriptor = os.open(os.devnull, os.O_RDONLY)
@@ -154,7 +136,7 @@ def file_size_limit(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def test_no_room_is_a_memory_error(folder):
+def test_no_room_is_a_memory_error():
     expected = r"shared memory for 1,073,741,824 bytes could not be had \(.*\): use a smaller batch"
     file = SharedFile()
     with file_size_limit(mmap.PAGESIZE), pytest.raises(MemoryError, match=expected):
@@ -162,7 +144,7 @@ def test_no_room_is_a_memory_error(folder):
     file.close()
 
 
-def test_room_is_taken_when_a_file_grows(folder):
+def test_room_is_taken_when_a_file_grows():
     """Not when it is written to, as that would kill the process."""
     file = SharedFile()
     file.grow(2**20)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import importlib
 import os
 import queue
@@ -20,38 +19,6 @@ from adapters.engine.serialization import SerializedPlan, load_plan
 from tests.engine.executors import end_idle_workers, opened, read, streamed, wait_until, workers
 from tests.engine.scripts import ended
 from tests.engine.workloads import Numbers
-
-
-class OpensLate:
-    """A transform that a worker can't open at first."""
-
-    def __init__(self, openings: Path) -> None:
-        self.openings = openings
-
-    def __call__(self, sample: Any) -> Any:
-        return sample
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        with self.openings.open("a") as file:
-            file.write("x")
-        if self.openings.stat().st_size == 1:
-            raise OSError("not yet")
-
-
-def test_job_opens_its_plan_though_a_newer_one_was_sent(tmp_path, new_processes):
-    with opened(Numbers(8), "processes-1", transform=OpensLate(tmp_path / "openings")) as engine:
-        executor = engine.dispatcher.open()
-        wait_until(lambda: executor.ready)
-        (worker,) = workers()
-        worker.suspend()
-        stream = engine.stream(0, 0, False)
-        stream._ask(1)
-        executor.refresh()
-        worker.resume()
-        assert stream.next().tolist() == [0, 1, 2, 3]
-        stream.next()
-        assert executor._former == []
 
 
 def test_ctrl_c_while_memory_is_freed_keeps_no_worker(monkeypatch):
@@ -133,21 +100,6 @@ def test_receiver_cannot_write_into_the_file_that_is_mapped(tmp_path: Path):
     np.save(tmp_path / "rows.npy", np.zeros(8))
     sent(np.load(tmp_path / "rows.npy", mmap_mode="r+"))[:] = 5
     assert np.load(tmp_path / "rows.npy").sum() == 0
-
-
-class Point(ctypes.Structure):
-    _fields_ = (("x", ctypes.c_int), ("y", ctypes.c_int))
-
-
-@pytest.mark.parametrize("kind", [ctypes.c_char * 3, ctypes.c_float * 2 * 3, Point * 2])
-def test_array_of_c_arrives(kind):
-    """Its type has no name, and cloudpickle's copy of that can't be made anew."""
-    array = kind()
-    ctypes.memset(ctypes.byref(array), 7, ctypes.sizeof(array))
-    found = sent({"memory": array, "view": np.frombuffer(array, np.uint8)})
-    assert bytes(found["memory"]) == bytes(array)
-    assert type(found["memory"]) is kind
-    assert found["view"].tolist() == list(bytes(array))
 
 
 @pytest.mark.parametrize("kind", [threading.Lock, threading.RLock, threading.Condition])
