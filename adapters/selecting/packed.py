@@ -96,7 +96,7 @@ class PackedSource(Source):
         return len(self.starts) - 1
 
     @property
-    def users_code(self) -> Sequence[Any]:
+    def users_code(self) -> tuple[Any, ...]:
         """User code of the source."""
         return self.source.users_code
 
