@@ -20,7 +20,7 @@ from adapters.packing.manifest import Manifest
 from adapters.packing.run import FolderInUseError, Run, locked_folder
 from adapters.records import CODECS, RecordFiles
 from adapters.remote import clean, is_url
-from adapters.selecting.arguments import source_given
+from adapters.selecting.given import source_given
 from adapters.sources import ArraySource, Source, Subset
 from adapters.sources.columns import (
     ARRAY,

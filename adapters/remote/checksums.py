@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -14,17 +12,16 @@ try:
     from google_crc32c import value as _value
 except ImportError:
 
-    def _value(data: bytes) -> int:
-        kernel = load()
-        if kernel is None:
-            _extend(0, data)
-        begin, end = np.array([[0], [len(data)]], np.int64)
-        return int.from_bytes(kernel.crcs(memoryview(data), begin, end), sys.byteorder)
-
     def _extend(crc: int, data: bytes) -> int:
         raise ImportError(
             "TFRecord files and caches need google-crc32c: pip install 'loader-adapters[records]'"
         )
+
+    def _value(data: bytes) -> int:
+        if load() is None:
+            return _extend(0, data)
+        begin, end = np.array([[0], [len(data)]], np.int64)
+        return int(crcs_of(memoryview(data), begin, end)[0])
 
 
 def crc32c(data: bytes | memoryview) -> int:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from adapters.selecting.arguments import ordinary_source, sources_given
+from adapters.selecting.given import sources_given
 from adapters.sources import Source, Subset
 from adapters.sources.concatenation import Concatenation
 
@@ -39,8 +39,15 @@ def concatenate(sources: Iterable[Any]) -> Source:
         >>> len(whole), int(whole[4])
         (6, 11)
     """
+    given = sources_given(sources)
+    for place, source in enumerate(given):
+        if source.arranged(False, 0) is not None:
+            raise ValueError(
+                f"sources must have no order of their own, which would be lost, got a mix as "
+                f"sources[{place}]: mix what is concatenated"
+            )
     parts: list[Source] = []
-    for source in sources_given(sources, ordinary_source):  # Without a chain of indirections.
+    for source in given:  # Without a chain of indirections.
         parts += source.parts if isinstance(source, Concatenation) else [source]
     if len(parts) == 1:
         return parts[0]

@@ -23,10 +23,12 @@ from numpy.typing import NDArray
 from adapters.batch.arranging import blocks_of, bytes_of_samples
 from adapters.batch.order import Arrangement
 from adapters.batch.permutation import MIXED, chosen, permute_each, uniform
-from adapters.selecting.arguments import fractions_given, sources_given
+from adapters.selecting.given import sources_given
 from adapters.sources import Source
 from adapters.sources.concatenation import Concatenation
 
+# Largest denominator of a float weight; the error is far smaller.
+_MOST_PARTS = 10**9
 # Most positions of a table: 0.5 MB, and 20 ms to make it (2 cores, 2026-11).
 _MOST_POSITIONS = 1 << 17
 _WANTED_POSITIONS = 1 << 16
@@ -38,7 +40,9 @@ def mix(
     sources: Iterable[Any],
     weights: Sequence[float] | None = None,
     *,
+    temperature: float = 1.0,
     stop: Literal["first", "last"] = "first",
+    replacement: bool = False,
 ) -> Source:
     """Mix several sources: batches draw from each by its share.
 
@@ -56,8 +60,11 @@ def mix(
         sources: Anything that ``SafeSequence`` takes as a source of samples, and results of
             ``mix``. All samples have one structure, shape and dtype.
         weights: Weight of each source, above 0, in any unit; None for the sources' sizes.
+        temperature: Weights are raised to ``1 / temperature``. Above 1, small sources come more
+            often than their weights say; ``float("inf")`` makes all weights equal.
         stop: With ``"first"``, an epoch ends before the first source would start again; with
             ``"last"``, when the last source has been read once, while others repeat.
+        replacement: Draw each source's samples at random with replacement instead.
 
     Returns:
         A source for ``SafeSequence`` and ``gluon_loader``. ``[i]`` and ``len`` are those of the
@@ -65,8 +72,8 @@ def mix(
 
     Raises:
         TypeError: Not a list of sources, or a source of whole batches.
-        ValueError: Invalid weights, samples that differ, or ``classes`` that give one label several
-            names.
+        ValueError: Invalid weights or temperature, samples that differ, or ``classes`` that give
+            one label several names.
 
     Example:
         >>> import numpy as np
@@ -79,23 +86,23 @@ def mix(
     given = sources_given(sources)
     if stop not in ("first", "last"):
         raise ValueError(f'stop must be "first" or "last", got {stop!r}')
-    written = fractions_given(map(len, given) if weights is None else weights, "weights")
-    if len(written) != len(given):
-        raise ValueError(
-            f"weights must have one number for each of the {len(given)} sources, got {len(written)}"
-        )
-    total = sum(written, Fraction(0))
-    return Mix(given, schedule_of([each / total for each in written]), stop)
+    if not isinstance(replacement, (bool, np.bool_)):
+        raise TypeError(f"replacement must be True or False, got {replacement!r}")
+    shares = _shares(weights, [len(source) for source in given], temperature)
+    return Mix(given, schedule_of(shares), stop, bool(replacement))
 
 
 class Mix(Concatenation):
     """Several sources with a mixed order; made by ``mix``."""
 
-    def __init__(self, sources: Sequence[Source], schedule: Schedule, stop: str) -> None:
+    def __init__(
+        self, sources: Sequence[Source], schedule: Schedule, stop: str, replacement: bool
+    ) -> None:
         super().__init__(sources)
         self._sources = list(sources)
         self._schedule = schedule
         self._stop = stop
+        self._replacement = replacement
 
     @property
     def shares(self) -> list[Fraction]:
@@ -121,7 +128,7 @@ class Mix(Concatenation):
         for place, source in enumerate(self._sources):
             key = chosen(1 << 62, (seed, MIXED, place))
             arrangement: Arrangement | None = source.arranged(shuffle, key, tolerant)
-            if arrangement is None and blocks is not None:
+            if arrangement is None and blocks is not None and not self._replacement:
                 arranged = blocks.of(len(source), bytes_of_samples(source, tolerant), key)
                 # A single block is permuted instead: all epochs at once, however short.
                 arrangement = arranged if arranged.blocks > 1 else None
@@ -137,6 +144,7 @@ class Mix(Concatenation):
             own,
             bool(shuffle),
             seed,
+            self._replacement,
             max(ends) + 1 if is_last else min(ends),
         )
 
@@ -154,6 +162,7 @@ class MixOrder(Arrangement):
     _own: list[Arrangement | None]
     _shuffle: bool
     _seed: int
+    _replacement: bool
     size: int
     """Number of positions in an epoch."""
 
@@ -165,12 +174,13 @@ class MixOrder(Arrangement):
     def is_random(self) -> bool:
         """True if the order depends on a seed."""
         nested = any(each is not None and each.is_random for each in self._own)
-        return self._shuffle or nested
+        return self._shuffle or self._replacement or nested
 
     @property
     def way(self) -> str:
         """Human-readable description of the order."""
-        return f"mixed by shares of {_told(self._schedule.shares)}, {self.size} in an epoch"
+        told = f"mixed by shares of {_told(self._schedule.shares)}, {self.size} in an epoch"
+        return told + (", with replacement" if self._replacement else "")
 
     @property
     def tables(self) -> list[NDArray[Any]]:
@@ -194,14 +204,66 @@ class MixOrder(Arrangement):
     def _of_source(self, at: int, draws: NDArray[np.int64]) -> NDArray[np.int64]:
         """Sample numbers, within a source, of these draws of it."""
         size, key, own = self._sizes[at], (self._seed, MIXED, at), self._own[at]
-        epochs, places = np.divmod(draws, size)
+        first, last = int(draws.min()) // size, int(draws.max()) // size
+        epochs: Any = first
+        places = draws - first * size
+        if first < last:
+            epochs, places = np.divmod(draws, size)
+        if self._replacement:
+            places = (uniform(draws, key) * size).astype(np.int64)
         if own is None:
-            return permute_each(places, size, key, epochs) if self._shuffle else places
+            is_permuted = self._shuffle and not self._replacement
+            return permute_each(places, size, key, epochs) if is_permuted else places
         found = np.empty(len(draws), np.int64)
+        epochs = np.broadcast_to(epochs, len(draws))
         for epoch in np.unique(epochs).tolist():
             inside = np.flatnonzero(epochs == epoch)
             found[inside] = own.numbers(epoch, places[inside])
         return found
+
+
+def _shares(weights: Any, sizes: Sequence[int], temperature: Any) -> list[Fraction]:
+    """Compute shares that sum to 1."""
+    if isinstance(temperature, bool) or not isinstance(
+        temperature, (int, float, np.integer, np.floating)
+    ):
+        raise TypeError(f"temperature must be a number above 0, got {temperature!r}")
+    if not temperature > 0:
+        raise ValueError(f"temperature must be above 0, got {temperature!r}")
+    given = list(sizes) if weights is None else weights
+    if isinstance(given, (str, bytes, dict, set, frozenset)) or not hasattr(given, "__iter__"):
+        raise TypeError(f"weights must be a list of numbers such as [3, 1], got {weights!r}")
+    given = list(given)
+    if len(given) != len(sizes):
+        raise ValueError(
+            f"weights must have one number for each of the {len(sizes)} sources, got {len(given)}"
+        )
+    for place, value in enumerate(given):
+        number = isinstance(value, (int, float, np.integer, np.floating, Fraction))
+        if isinstance(value, bool) or not number:
+            raise TypeError(f"weights must be numbers, got {value!r} as weights[{place}]")
+        if not (math.isfinite(value) and value > 0):
+            raise ValueError(
+                f"weights must be finite and above 0, got {value!r} as weights[{place}]; leave the "
+                "source out"
+            )
+    if temperature != 1:
+        largest = max(map(float, given))
+        given = [(float(value) / largest) ** (1 / temperature) for value in given]
+    written = [_written(value) for value in given]
+    total = sum(written, Fraction(0))
+    return [each / total for each in written]
+
+
+def _written(value: Any) -> Fraction:
+    """Convert as it was meant: 0.1 is a tenth, and 1 / 3 a third."""
+    if isinstance(value, (int, np.integer)):
+        return Fraction(int(value))
+    if isinstance(value, Fraction):
+        return value
+    exact = Fraction(float(value))
+    simple = exact.limit_denominator(_MOST_PARTS)
+    return simple if simple and float(simple) == float(value) else exact
 
 
 def _told(shares: Sequence[Fraction]) -> str:
@@ -246,9 +308,13 @@ class Schedule:
 
     def at(self, positions: NDArray[np.int64]) -> tuple[NDArray[np.int16], NDArray[np.int64]]:
         """Sources at these positions, and the numbers of their draws, from 0."""
-        period, place = np.divmod(positions, len(self))
-        sources = self.source[place]
-        return sources, self.draw[place] + period * self.counts[sources]
+        # Worth it: a division per position takes longer than everything else.
+        period = positions[0] // len(self) if len(positions) else 0
+        place = positions - period * len(self)
+        if len(positions) and (place.min() < 0 or place.max() >= len(self)):
+            period, place = np.divmod(positions, len(self))
+        sources, draws = self.source[place], self.draw[place].astype(np.int64)
+        return sources, draws + period * self.counts[sources] if np.any(period) else draws
 
     def position_of(self, source: int, draw: int) -> int:
         """Position of a source's draw."""

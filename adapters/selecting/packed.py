@@ -7,7 +7,7 @@ depends on the lengths alone: every process gets the same rows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from adapters.arguments import check_integer
 from adapters.batch.collate import filler
-from adapters.selecting.arguments import ordinary_source
+from adapters.selecting.given import source_given
 from adapters.sources import Source
 
 # Rows that may still be filled. More of them leave fewer gaps, and take longer. With 100,000
@@ -33,6 +33,7 @@ def packed(
     tokens: str | int | None = None,
     value: int = 0,
     most: int | None = None,
+    transform: Callable[[Any], Any] | None = None,
 ) -> PackedSource:
     """Pack the sequences of a source into rows of fixed length, which are the new samples.
 
@@ -50,6 +51,8 @@ def packed(
         tokens: Key or position of the sequence in a sample; None if the sample is the sequence.
         value: Fill value for the rest of a row, where segment ids and positions are 0.
         most: Most sequences in a row; None for as many as fit.
+        transform: ``transform(row)`` makes the sample from a row's dict, such as ``(x, y)`` for
+            ``fit``.
 
     Returns:
         A source of dicts: ``tokens`` ``(length,)``, in the dtype of the row's sequences;
@@ -72,10 +75,18 @@ def packed(
     check_integer("length", length, 1)
     if most is not None:
         check_integer("most", most, 1, " or None")
-    given = ordinary_source(source, "source")
+    if transform is not None and not callable(transform):
+        raise TypeError(f"transform must be callable or None, got {transform!r}")
+    given = source_given(source, "source")
+    if given.arranged(False, 0) is not None:
+        raise ValueError(
+            "source must have no order of its own, which would be lost, got a mix: pack its "
+            "sources, and mix what comes of that"
+        )
     sizes = np.minimum(_lengths(given, lengths, tokens), length)
     numbers, starts = first_fit(sizes, int(length), most or len(sizes))
-    return PackedSource(given, numbers, starts, int(length), int(sizes.sum()), tokens, value)
+    held = int(sizes.sum())
+    return PackedSource(given, numbers, starts, int(length), held, tokens, value, transform)
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,14 +102,15 @@ class PackedSource(Source):
     held: int
     tokens: str | int | None
     value: int
+    transform: Callable[[Any], Any] | None
 
     def __len__(self) -> int:
         return len(self.starts) - 1
 
     @property
     def users_code(self) -> tuple[Any, ...]:
-        """User code of the source."""
-        return self.source.users_code
+        """User code of the source, and the transform."""
+        return (*self.source.users_code, self.transform)
 
     @property
     def fill_rate(self) -> float:
@@ -111,6 +123,10 @@ class PackedSource(Source):
 
     def sample(self, number: int, rng: np.random.Generator | None = None) -> Any:
         """Return one row."""
+        row = self._row(number)
+        return row if self.transform is None else self.transform(row)
+
+    def _row(self, number: int) -> dict[str, NDArray[Any]]:
         numbers = self.sequences(number)
         fetched: Sequence[Any] | None = self.source.samples(numbers)
         samples = fetched if fetched is not None else map(self.source.sample, numbers.tolist())

@@ -17,12 +17,14 @@ from numpy.typing import NDArray
 
 from adapters.arguments import check_integer
 from adapters.batch.permutation import SPLIT, permute
-from adapters.selecting.arguments import fractions_given, source_given
+from adapters.selecting.given import source_given
 from adapters.sources import Source
 from adapters.structure import as_array
 
 # Tolerance for sums of fractions that are meant to be 1.
 _ROUNDING = Fraction(1, 10**9)
+# Largest denominator of a fraction; the error of a float is far smaller.
+_MOST_PARTS = 10**9
 
 
 def split(
@@ -97,14 +99,35 @@ def split(
 
 def _shares(fractions: Any) -> list[Fraction]:
     """Convert the fractions as they are written, followed by the rest."""
-    shares = fractions_given(fractions, "fractions")
+    if isinstance(fractions, (str, bytes, dict)) or not hasattr(fractions, "__iter__"):
+        raise TypeError(
+            f"fractions must be a list of numbers such as [0.8, 0.2], got {fractions!r}"
+        )
+    shares = []
+    for place, value in enumerate(fractions):
+        try:
+            number = float(value)
+        except (TypeError, ValueError):
+            raise TypeError(
+                f"fractions must be numbers, got {value!r} as fractions[{place}]"
+            ) from None
+        if isinstance(value, bool) or not (math.isfinite(number) and 0 < number <= 1):
+            raise ValueError(
+                f"fractions must be above 0 and at most 1, got {value!r} as fractions[{place}]; "
+                "for a number of samples, divide it by len(source)"
+            )
+        # As it was meant: 0.1 is a tenth, of which ten are all, and 4 / 9 is four ninths.
+        try:
+            written = Fraction(str(value))
+        except ValueError:
+            written = Fraction(number)
+        shares.append(written.limit_denominator(_MOST_PARTS))
     if not shares:
         raise ValueError("fractions must have at least one number, got none")
     total = sum(shares, Fraction(0))
     if total > 1 + _ROUNDING:
         raise ValueError(
-            f"fractions must be at most 1 together, got {fractions!r}, {float(total):g} together; "
-            "for numbers of samples, divide them by len(source)"
+            f"fractions must be at most 1 together, got {fractions!r}, {float(total):g} together"
         )
     if abs(total - 1) <= _ROUNDING:
         return [*(share / total for share in shares), Fraction(0)]

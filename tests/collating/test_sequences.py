@@ -132,6 +132,7 @@ PAIR, UNEQUAL = [([1], 1)], [([], []), ([], [1])]
         (ValueError, "one for each of 2 samples", lambda: packed_by(lengths=[1])),
         (ValueError, "those of the sequences", lambda: packed([[1, 2, 3]] * 2, 4, [2, 2])[0]),
         (ValueError, "tokens must be the key or position", lambda: packed_by(tokens="text")),
+        (TypeError, "transform must be callable or None", lambda: packed_by(transform=3)),
         (ValueError, "a sample must be a sequence", lambda: packed([np.ones((2, 2))], 4)),
     ],
 )
@@ -283,11 +284,7 @@ def test_packed_takes_given_lengths():
             return {"text": [number + 1] * (number + 1), "id": number}
 
     data = Counting()
-    rows = packed(data, 5, [1, 2, 3, 4], tokens="text")
+    rows = packed(data, 5, [1, 2, 3, 4], tokens="text", transform=lambda row: row["tokens"])
     assert data.asked == 0
-    assert [row["tokens"].tolist() for row in rows] == [
-        [1, 2, 2, 0, 0],
-        [3, 3, 3, 0, 0],
-        [4, 4, 4, 4, 0],
-    ]
+    assert [row.tolist() for row in rows] == [[1, 2, 2, 0, 0], [3, 3, 3, 0, 0], [4, 4, 4, 4, 0]]
     assert rows.fill_rate == 10 / 15

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 
 from adapters import (
     Blocks,
@@ -331,6 +332,35 @@ def test_epoch_ends_where_asked():
     assert sorted(numbers_of(mix(sources))) == list(range(130))
 
 
+def test_temperature_makes_sources_more_alike():
+    def shares(temperature):
+        return [float(each) for each in mix(sources_of([100, 1]), temperature=temperature).shares]
+
+    assert shares(1) == pytest.approx([100 / 101, 1 / 101])
+    assert shares(2) == pytest.approx([10 / 11, 1 / 11], abs=1e-5)
+    assert shares(float("inf")) == [0.5, 0.5]
+
+
+def test_replacement_within_a_mix():
+    inner = mix(sources_of([50, 500]), [1, 1])
+    outer = mix([inner, np.arange(100)], [1, 1], replacement=True)
+    for shuffle in (False, True):
+        drawn = [numbers_of(outer, epoch, shuffle) for epoch in range(30)]
+        first = drawn[0][drawn[0] < 550]
+        assert 0.5 < len(set(first.tolist())) / len(first) < 0.95
+        counts = np.bincount(np.concatenate(drawn), minlength=650)
+        assert abs(counts[:50].sum() / counts[:550].sum() - 0.5) < 0.05
+        assert (counts[50:550] > 0).mean() > 0.8
+
+
+def test_replacement_draws_independently():
+    source = mix(sources_of([50, 50_000]), [1, 1], stop="last", replacement=True)
+    numbers = numbers_of(source)
+    own = numbers[numbers < 50]
+    assert stats.chisquare(np.bincount(own, minlength=50)).pvalue > 1e-3
+    assert len(np.unique(numbers[numbers >= 50])) < 40_000
+
+
 def test_mix_of_mixes_has_the_shares_of_both():
     """And shards deal its order."""
     inner = mix(sources_of([100, 300]), [1, 3])
@@ -345,12 +375,17 @@ def test_mix_of_mixes_has_the_shares_of_both():
 
 
 @pytest.mark.parametrize(
-    ("sizes", "shuffle"),
-    [([70_000, 5000, 300], True), ([70_000, 5000, 300], "blocks"), ([150_000], False)],
+    ("sizes", "shuffle", "replacement"),
+    [
+        ([70_000, 5000, 300], True, False),
+        ([70_000, 5000, 300], "blocks", False),
+        ([1, 2, 90_000], False, True),
+        ([150_000], False, False),
+    ],
 )
-def test_position_has_its_sample_whatever_is_asked(sizes, shuffle):
+def test_position_has_its_sample_whatever_is_asked(sizes, shuffle, replacement):
     """Positions may come in a stretch, scattered, or one by one."""
-    source = mix(sources_of(sizes), stop="last")
+    source = mix(sources_of(sizes), stop="last", replacement=replacement)
     order, rng = source.arranged(shuffle, 3), np.random.default_rng(0)
     for start in (0, 65_000, order.size - 40_000):  # Over the ends of periods and of own epochs.
         positions = np.arange(max(0, start), max(0, start) + 30_000)
@@ -376,7 +411,9 @@ def test_golden_order():
         ({"weights": [1, 0]}, ValueError, r"weights must be finite and above 0, got 0 as weights"),
         ({"weights": {3, 1}}, TypeError, r"weights must be a list of numbers .* got \{1, 3\}"),
         ({"weights": [1, 10**7]}, ValueError, "weights must give each source a share of 1/131,072"),
+        ({"temperature": 0}, ValueError, "temperature must be above 0, got 0"),
         ({"stop": "never"}, ValueError, 'stop must be "first" or "last", got '),
+        ({"replacement": 2}, TypeError, "replacement must be True or False, got 2"),
     ],
 )
 def test_wrong_arguments_of_mix_are_refused(arguments, error, message):
@@ -388,7 +425,7 @@ def test_what_loses_the_shares_is_refused():
     source = mix([np.zeros(3), np.zeros(4)])
     with pytest.raises(TypeError, match="source must not be a mix to be selected from or split"):
         split(source, [0.5])
-    with pytest.raises(ValueError, match=r"sources\[0\] must have no order of its own"):
+    with pytest.raises(ValueError, match="sources must have no order of their own"):
         concatenate([source, np.zeros(3)])
     with pytest.raises(ValueError, match="source must have no order of its own"):
         packed(mix([[[1, 2], [3]], [[4]]], [1, 9]), 4)
