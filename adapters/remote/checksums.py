@@ -19,7 +19,7 @@ except ImportError:
 
     def _value(data: bytes) -> int:
         if load() is None:
-            return _extend(0, data)
+            return int(_extend(0, data))
         begin, end = np.array([[0], [len(data)]], np.int64)
         return int(crcs_of(memoryview(data), begin, end)[0])
 
