@@ -68,8 +68,8 @@ def test_transform_of_decoded_records_is_no_collation(photographs):
     assert diagnosis.collation < diagnosis.memory / 5
 
 
+@pytest.mark.serial
 def test_busy_accelerator_is_found():
-    """Where other programs run, all else takes 2 ms of each batch."""
     diagnosis = found(Numbers(), lambda batch: time.sleep(0.06))
     assert diagnosis.bottleneck == "step"
     assert diagnosis.busy_share > 0.9
