@@ -53,6 +53,7 @@ _IDLE = _MAKING | {"on_epoch_begin", "on_epoch_end"}
 # Generators of libraries that may not be imported: package and name of their class.
 _OF_LIBRARIES = {("torch", "Generator"), ("keras", "SeedGenerator")}
 _KINDS = (random.Random, np.random.Generator, np.random.RandomState, np.random.BitGenerator)
+_MOST_LISTS = 3
 _NO_STEPS = {"CACHE", "EXTENDED_ARG", "NOP"}
 
 
@@ -116,14 +117,21 @@ class _Search:
         self.process = False
         self.visited: dict[int, Any] = {}  # Ids are unique only while the object is alive.
         self._names: set[str] = set()
+        self._as_objects: set[str] = set()  # Modules of which it isn't known what is used.
         self._idle: list[tuple[str, Any, int]] = []
         for each in objects:
             try:
                 self._visit(each, 0)
                 self._visit_idle()
+                self._visit_modules()
             except Exception as error:  # Inspecting a user's object may run any code.
                 log.debug("it can't be told what %r draws from: %r", type(each), error)
                 self._guess()
+
+    def _visit_modules(self) -> None:
+        """Assume that code which names ``random`` looks it up in a module used as an object."""
+        if "random" in self._names:
+            self.named |= {each for each in ("numpy", "mxnet") if each in self._as_objects}
 
     def _guess(self) -> None:
         self.guessed |= {"random", "numpy"}
@@ -183,6 +191,7 @@ class _Search:
 
     def _visit_module(self, module: types.ModuleType) -> None:
         name = module.__name__
+        self._as_objects.add(name.replace("mxnet.ndarray", "mxnet"))
         if name == "random" or name.startswith("numpy.random"):
             self.named.add(name.split(".")[0])
         elif name.startswith("mxnet") and "random" in name:
@@ -405,21 +414,41 @@ def generator_name(generator: Any, owners: Iterable[Any] = ()) -> str:
     """
     kind = f"{type(generator).__module__.partition('.')[0]}'s {type(generator).__name__}"
     modules = (getattr(module, "__dict__", {}) for module in list(sys.modules.values()))
-    for holder in [*_Search(*owners).visited.values(), *modules]:
-        for name, value in _variables(holder):
-            if any(each is generator for each in (value, *generators_of(value))):
-                return f"{name} ({kind})"
+    holders = [*_Search(*owners).visited.values(), *modules]
+    for lists in (0, _MOST_LISTS):  # An attribute of its own is a better name than a list.
+        for holder in holders:
+            for name, value in _variables(holder):
+                if _holds(value, generator, lists):
+                    return f"{name} ({kind})"
     return f"a generator ({kind})"
+
+
+def _holds(value: Any, generator: Any, lists: int) -> bool:
+    """True if ``value`` is the generator, or has it in lists within each other, up to so many."""
+    if any(each is generator for each in (value, *generators_of(value))):
+        return True
+    members = value[:_MOST_MEMBERS] if lists and type(value) in (list, tuple) else ()
+    return any(_holds(each, generator, lists - 1) for each in members)
 
 
 def _variables(holder: Any) -> list[tuple[str, Any]]:
     """Names and values in a dict, in a function's closure, or in an object's attributes."""
-    if isinstance(holder, dict):
-        return [(name, value) for name, value in list(holder.items()) if isinstance(name, str)]
-    if not isinstance(holder, types.FunctionType):
-        attributes = list(getattr(holder, "__dict__", {}).items())
-        return [(f"{type(holder).__name__}.{name}", value) for name, value in attributes]
-    with contextlib.suppress(ValueError):  # A variable that isn't assigned yet.
-        cells = [cell.cell_contents for cell in holder.__closure__ or ()]
-        return list(zip(holder.__code__.co_freevars, cells))
-    return []
+    prefix, members = "", holder
+    if isinstance(holder, types.FunctionType):
+        with contextlib.suppress(ValueError):  # A variable that isn't assigned yet.
+            cells = [cell.cell_contents for cell in holder.__closure__ or ()]
+            return list(zip(holder.__code__.co_freevars, cells))
+        return []
+    if not isinstance(holder, dict):
+        kind = type(holder)
+        prefix, members = f"{kind.__name__}.", dict(getattr(holder, "__dict__", {}))
+        for base in kind.__mro__ if is_users(kind) else ():
+            members = {**vars(base), **members}
+        for slot in _slots_of(kind):
+            with contextlib.suppress(AttributeError):
+                members[slot.__name__] = slot.__get__(holder)
+    return [
+        (prefix + name, value)
+        for name, value in list(members.items())
+        if isinstance(name, str) and not name.startswith("__")
+    ]

@@ -63,6 +63,10 @@ def draws_in_a_function_within() -> Any:
     return [(lambda: own.random.rand())() for _ in range(3)]
 
 
+def draws_by_an_attribute_s_name() -> Any:
+    return getattr(np, "random").rand(3)  # noqa: B009
+
+
 _NAMES: dict[str, Any] = {"np": np}
 # Python needs a further instruction for a place above 255.
 exec(f"def of_many_names():\n {'; '.join(f'n{i}' for i in range(300))}\n np.random.rand()", _NAMES)
@@ -158,7 +162,7 @@ class Augments:
     "code",
     [
         *(draws_by_another_name, passes_it_on, draws_in_a_function_within),
-        _NAMES["of_many_names"],
+        *(draws_by_an_attribute_s_name, _NAMES["of_many_names"]),
         *(InSlot(draws), OfTheClass()),
         *(ShufflesByItself(), Holds(ShufflesBetweenEpochs()), ShufflesDecorated()),
         *(Steps(draws), Steps(np.vectorize(draws)), KeepsNumpys()),

@@ -26,7 +26,12 @@ import time
 from typing import Any
 
 from adapters.engine.jobs import InterpreterEndsError
-from adapters.engine.process import Lessee, Worker, resource_tracker_descriptor
+from adapters.engine.process import (
+    Lessee,
+    Worker,
+    environment,
+    resource_tracker_descriptor,
+)
 from adapters.engine.worker import forget
 
 log = logging.getLogger("adapters")
@@ -86,9 +91,7 @@ class Pool:
                 raise InterpreterEndsError("cannot start worker processes")
             self._lessees.add(id(lessee))
             self._await_draining(count)
-            for worker in self._idle_workers:
-                if worker.tracker != resource_tracker_descriptor():
-                    worker.kill()  # It has started before Python's resource tracker has.
+            self._end_the_outdated()
             leased = sorted(
                 self._idle_workers,
                 key=lambda worker: (plan_number in worker.opened_plans, worker.used),
@@ -176,6 +179,13 @@ class Pool:
         ):
             if not self._one_is_idle.wait(max(0.0, deadline - time.monotonic())):
                 return
+
+    def _end_the_outdated(self) -> None:
+        """End idle workers whose environment or resource tracker differs from a new process's."""
+        now = environment(), resource_tracker_descriptor()
+        for worker in self._idle_workers:
+            if (worker.environment, worker.tracker) != now:
+                worker.kill()
 
     def _put_off(self, workers: list[Worker]) -> None:
         wait = _KEPT_SECONDS if self._lessees else _LINGER_SECONDS

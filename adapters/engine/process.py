@@ -44,6 +44,8 @@ sys.path[:], *facts = pickle.loads(connection.recv_bytes())
 from adapters.engine.worker import serve
 serve(connection, *facts)
 """
+# Pytest changes it for each phase of a test.
+_VOLATILE = {"PYTEST_CURRENT_TEST"}
 
 
 class SentMessage(NamedTuple):
@@ -71,7 +73,7 @@ class Lessee(Protocol):
 
 
 class Worker:
-    """One process.
+    """One process, with the environment at the time of its start.
 
     Args:
         unsent: Called when a message could not be sent whole; the pool's thread sends the rest.
@@ -110,6 +112,7 @@ class Worker:
             there.close()
             os.close(held)
         self.pid = self._process.pid
+        self.environment = environment()
         self.started_at = time.monotonic()
         self.used = False
         """True if it has opened a plan, so that its start is over."""
@@ -288,6 +291,11 @@ def resource_tracker_descriptor() -> int | None:
     """
     found = getattr(getattr(resource_tracker, "_resource_tracker", None), "_fd", None)
     return found if isinstance(found, int) else None
+
+
+def environment() -> dict[str, str]:
+    """Environment that a new process would start with, without volatile variables."""
+    return {name: value for name, value in os.environ.items() if name not in _VOLATILE}
 
 
 # --- its channel ---

@@ -84,6 +84,8 @@ class Processes(Executor):
         self._plan, self._lock, self._changed = plan, lock, changed
         self._environment = dict(settings.environment)
         self._serialized = self._packed()
+        self._former: list[SerializedPlan] = []
+        """Earlier plans, which workers may still have to open."""
         self._slots = Slots(held)
         self._in_slots: dict[Pending, Slot] = {}
         self._workers: list[Worker] = []
@@ -146,8 +148,7 @@ class Processes(Executor):
     def _send_plan(self, worker: Worker) -> None:
         if not self._has_plan(worker):
             opening = SentMessage(None, None, self._serialized.plan_number)
-            # A process that was idle may be older than the present environment.
-            surroundings = list(sys.path), _folder(), {**os.environ, **self._environment}
+            surroundings = list(sys.path), _folder(), self._environment
             worker.send(opening, remote.open_plan, self._serialized.address, *surroundings)
 
     def refresh(self) -> None:
@@ -160,9 +161,10 @@ class Processes(Executor):
         with self._lock:
             if self._closed:
                 return
-            former, self._serialized = self._serialized, plan
-            self._pool.forget(former.plan_number)
-            former.close()  # Workers with a job of it have opened it.
+            self._pool.forget(self._serialized.plan_number)
+            self._former.append(self._serialized)
+            self._serialized = plan
+            self._close_former()
             for worker in self._workers:
                 self._send_plan(worker)
 
@@ -171,6 +173,16 @@ class Processes(Executor):
             return SerializedPlan(self._plan)
         except Exception as error:
             raise NotPicklableError(not_picklable(error)) from error
+
+    def _close_former(self) -> None:
+        """Free the earlier plans, but for those that workers may still have to open for a job."""
+        if not self._former:
+            return
+        messages = [sent for worker in self._workers for sent in tuple(worker.unanswered)]
+        awaited = {sent.plan_number for sent in messages}
+        for plan in [each for each in self._former if each.plan_number not in awaited]:
+            self._former.remove(plan)
+            plan.close()
 
     # --- jobs ---
 
@@ -237,7 +249,8 @@ class Processes(Executor):
             workers, self._workers = self._workers, []
         self._pool.forget(self._serialized.plan_number)
         self._pool.give_back(self, workers, for_good=True)
-        self._serialized.close()
+        for plan in (self._serialized, *self._former):
+            plan.close()
         while self._in_slots:
             self._in_slots.popitem()[1].close()
         self._slots.close()
@@ -260,6 +273,7 @@ class Processes(Executor):
         with self._lock:
             if self._closed:  # Meanwhile.
                 return  # type: ignore[unreachable]
+            self._close_former()
             if problem is not None:
                 for pending in sent.job.batches:
                     pending.note_error(problem)

@@ -99,11 +99,13 @@ def _in_dtype(image: NDArray[Any], dtype: np.dtype[Any] | None) -> NDArray[Any]:
         # Casting back also restores negative integers from unsigned ones.
         if is_back and (image.dtype.kind != "i" or dtype.kind == "f" or (image >= 0).all()):
             return cast
-    raise ContentError(
-        f'an image that {dtype} holds (an ImageDecoder with dtype="uint16" or dtype="float32" '
-        "keeps more, a function as decode= all)",
-        f"one of {image.dtype}",
-    )
+    if dtype == _UINT8 and image.dtype == np.uint16:
+        keeps = 'an ImageDecoder with dtype="uint16" or "float32" keeps more'
+    elif dtype != np.float32:
+        keeps = 'an ImageDecoder with dtype="float32" keeps more'
+    else:
+        keeps = "a function as decode= makes of others what you want"
+    raise ContentError(f"an image that {dtype} holds ({keeps})", f"one of {image.dtype}")
 
 
 def _in_channels(image: NDArray[Any], channels: int | None) -> NDArray[Any]:

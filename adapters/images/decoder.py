@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 import inspect
 import io
@@ -168,33 +167,7 @@ class ImageDecoder:
         """
         if self.draws and rng is None:
             raise ValueError("rng must be a numpy.random.Generator for a random crop or flip")
-        by_kernel = self._wanted.by_kernel and kernel.may_decode(buffer)
-        # Only a part of a JPEG may be decoded, so its crop comes first.
-        image = None if by_kernel or is_jpeg(buffer) else decoded(buffer, self._wanted)
-        height, width = size_of(buffer) if image is None else image.shape[:2]
-        crop = self.crop_of(height, width, rng)
-        goal = self.size or (crop.height, crop.width)
-        if out is not None:
-            height, width = out.shape[1:] if self.layout == "NCHW" else out.shape[:2]
-            goal = height, width
-        elif self.channels is not None:
-            out = np.empty(self._laid_out(goal, self.channels), self.dtype)
-        if out is not None and by_kernel:
-            target = self._target(out[np.newaxis])
-            if target is not None and kernel.decode_crop(buffer, crop, target):
-                return out
-        pixels = cropped(buffer, crop, goal, self._wanted, image)
-        channels = pixels.shape[2]
-        for name, given in (("mean", self.mean), ("std", self.std)):
-            if given is not None and given.size not in (1, channels):
-                raise ContentError(
-                    f"an image of {given.size} channels, as {name} has them", f"one of {channels}"
-                )
-        if out is None:
-            out = np.empty(self._laid_out(goal, channels), self.dtype)
-        values = self._normalised(pixels)
-        out[...] = values.transpose(2, 0, 1) if self.layout == "NCHW" else values
-        return out
+        return self._decode(buffer, rng, out, by_kernel=True)
 
     def decode_rows(
         self,
@@ -232,7 +205,9 @@ class ImageDecoder:
             try:
                 buffer = _piece(buffers, at, pieces)
                 rng = None if rng_of is None else rng_of(at)
-                if (image := self.decode(buffer, rng, row)) is not row:
+                if left is not None:
+                    self._decode(buffer, rng, row, by_kernel=False)
+                elif (image := self.decode(buffer, rng, row)) is not row:
                     np.copyto(row, image)
             except Exception as error:
                 failures.append((at, error))
@@ -245,6 +220,42 @@ class ImageDecoder:
             return None
         table = None if self.dtype == np.uint8 else self._table
         return kernel.Target(out, self.layout == "NCHW", table)
+
+    def _decode(
+        self,
+        buffer: memoryview | bytes,
+        rng: np.random.Generator | None,
+        out: NDArray[Any] | None,
+        by_kernel: bool,
+    ) -> NDArray[Any]:
+        """Decode an image into ``out``, or a new array; the kernel is tried first if requested."""
+        by_kernel = by_kernel and self._wanted.by_kernel and kernel.may_decode(buffer)
+        # Only a part of a JPEG may be decoded, so its crop comes first.
+        image = None if by_kernel or is_jpeg(buffer) else decoded(buffer, self._wanted)
+        height, width = size_of(buffer) if image is None else image.shape[:2]
+        crop = self.crop_of(height, width, rng)
+        goal = self.size or (crop.height, crop.width)
+        if out is not None:
+            height, width = out.shape[1:] if self.layout == "NCHW" else out.shape[:2]
+            goal = height, width
+        elif self.channels is not None:
+            out = np.empty(self._laid_out(goal, self.channels), self.dtype)
+        if out is not None and by_kernel:
+            target = self._target(out[np.newaxis])
+            if target is not None and kernel.decode_crop(buffer, crop, target):
+                return out
+        pixels = cropped(buffer, crop, goal, self._wanted, image)
+        channels = pixels.shape[2]
+        for name, given in (("mean", self.mean), ("std", self.std)):
+            if given is not None and given.size not in (1, channels):
+                raise ContentError(
+                    f"an image of {given.size} channels, as {name} has them", f"one of {channels}"
+                )
+        if out is None:
+            out = np.empty(self._laid_out(goal, channels), self.dtype)
+        values = self._normalised(pixels)
+        out[...] = values.transpose(2, 0, 1) if self.layout == "NCHW" else values
+        return out
 
     def _laid_out(self, goal: tuple[int, ...], channels: int) -> tuple[int, ...]:
         return (channels, *goal) if self.layout == "NCHW" else (*goal, channels)
@@ -290,58 +301,6 @@ class ImageDecoder:
             raise ValueError(f'mean and std need dtype="float32", got "{self.dtype.name}"')
         if self.std is not None and not (self.std > 0).all():
             raise ValueError(f"std must be > 0, got {self.std.tolist()!r}")
-
-
-def halves(decoder: ImageDecoder) -> tuple[ImageDecoder, ImageDecoder]:
-    """Split a decoder, not of a subclass, into its steps before and after random numbers are drawn.
-
-    ``before`` decodes, and resizes and cuts if that doesn't depend on random numbers; ``after``
-    turns that, stored raw, into the whole decoder's result::
-
-        crop                           before                 after
-        None, "center"                 decode, resize, cut    flip, mean, std
-        "random" with resize_short     decode, resize         cut, flip, mean, std
-        "random", "random_resized"     decode                 cut, resize, flip, mean, std
-
-    The values are the same, with two exceptions. A JPEG whose shorter side has to grow to
-    ``resize_short`` before a larger box is cut is enlarged twice: one value in a hundred differs by
-    1 or 2. In the last row, the whole decoder may decode a JPEG at a fraction of its size, and
-    resizes a PNG with OpenCV, which differs from the kernel by 1 in one of some hundred values.
-    """
-    drawn = decoder.crop in ("random", "random_resized")
-    kind = _OfAnyBits if decoder.dtype == np.float32 else ImageDecoder
-    before = kind(
-        None if drawn else decoder.size,
-        crop=None if drawn else decoder.crop,
-        resize_short=None if decoder.crop == "random_resized" else decoder.resize_short,
-        dtype="uint16" if decoder.dtype == np.uint16 else "uint8",
-        channels=decoder.channels,
-        interpolation=decoder.interpolation,
-    )
-    # An image whose shorter side is already right isn't resized, and is cut as usual.
-    after = copy.copy(decoder)
-    if not drawn:
-        after.crop = after.resize_short = None
-    return before, after
-
-
-class _OfAnyBits(ImageDecoder):
-    """Decoder to uint8 if that holds all of the image, else to float32."""
-
-    def decode(
-        self,
-        buffer: memoryview | bytes,
-        rng: np.random.Generator | None = None,
-        out: NDArray[Any] | None = None,
-    ) -> NDArray[Any]:
-        """Decode one image into a new array."""
-        try:
-            return super().decode(buffer, rng)
-        except ContentError:
-            wider = copy.copy(self)
-            wider.dtype = np.dtype(np.float32)
-            wider._wanted = self._wanted._replace(dtype=wider.dtype)
-            return ImageDecoder.decode(wider, buffer, rng)
 
 
 def _piece(
@@ -402,8 +361,15 @@ def _interval(name: str, value: Any) -> tuple[float, float]:
 def _channels_of(value: Any) -> int | None:
     if value is None or isinstance(value, Unwritten):
         return value
-    check_integer("channels", value, 1, ", or None for those stored")
-    return operator.index(value)
+    try:
+        channels = operator.index(value)
+    except TypeError:
+        raise TypeError(
+            f"channels must be a number, like 1 or 3, or None for those stored, got {value!r}"
+        ) from None
+    if isinstance(value, (bool, np.bool_)) or channels < 1:
+        raise ValueError(f"channels must be >= 1, or None for those stored, got {value!r}")
+    return channels
 
 
 def _of_channels(name: str, value: Any, channels: int | None) -> NDArray[np.float32] | None:

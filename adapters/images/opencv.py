@@ -1,4 +1,4 @@
-"""Decoding by OpenCV, and the limits of images: their size, and one a file."""
+"""Decoding by OpenCV, and the limit of an image's size."""
 
 from __future__ import annotations
 
@@ -15,8 +15,6 @@ from adapters.signatures import HEAD_BYTES, recognized
 
 # 16,384 x 16,384, as in the kernel.
 MOST_PIXELS = 1 << 28
-# WebP: its kind of first chunk with flags, their place, and the flag of an animation.
-_EXTENDED, _FLAGS_AT, _ANIMATION = b"WEBPVP8X", 20, 2
 
 
 def check_size(height: int, width: int) -> None:
@@ -24,15 +22,6 @@ def check_size(height: int, width: int) -> None:
     if not 0 < height * width <= MOST_PIXELS:
         raise ContentError(
             f"an image of 1 to {MOST_PIXELS:,} pixels", f"one of {height} x {width} pixels"
-        )
-
-
-def check_one(images: int) -> None:
-    """Check the number of images in a file."""
-    if images > 1:
-        raise ContentError(
-            "a file of one image (a function as decode= makes one array of several)",
-            f"one of {images} pages or frames",
         )
 
 
@@ -45,17 +34,20 @@ def load() -> ModuleType:
         raise ImportError("images need OpenCV: pip install 'loader-adapters[images]'") from None
 
 
-def decode(buffer: memoryview | bytes) -> NDArray[Any]:
-    """Decode as stored; BGR becomes RGB."""
+def decode(buffer: memoryview | bytes, flag: str = "IMREAD_UNCHANGED") -> NDArray[Any]:
+    """Decode as stored, or as 8-bit RGB with the flag for that; BGR becomes RGB."""
     cv2 = load()
     encoded = np.frombuffer(buffer, np.uint8)
-    flags = cv2.IMREAD_UNCHANGED | cv2.IMREAD_IGNORE_ORIENTATION
-    if bytes(buffer[8:16]) == _EXTENDED and buffer[_FLAGS_AT] & _ANIMATION:
-        check_one(2)
+    flags = getattr(cv2, flag) | cv2.IMREAD_IGNORE_ORIENTATION
     try:
         image: NDArray[Any] | None = cv2.imdecode(encoded, flags) if len(encoded) else None
     except cv2.error as error:
         raise ContentError("an image", f"what OpenCV refuses: {error}") from error
+    if image is None and bytes(buffer[:4]) == b"GIF8":
+        raise ContentError(
+            f"an image of a kind that OpenCV {cv2.__version__} decodes",
+            "a GIF: convert it, or install an OpenCV that has been built with GIF",
+        )
     if image is None:
         shown = bytes(buffer[:8]).hex(" ") or "nothing"
         found = recognized(bytes(buffer[:HEAD_BYTES]))

@@ -1,8 +1,9 @@
-"""Images that Pillow decodes: GIF, JPEG 2000, TIFFs of 8 bits, and the indices of a BMP's palette.
+"""Images that Pillow decodes, if it is installed: JPEG 2000, palette indices, TIFFs with alpha.
 
+Each function raises a ``ContentError`` for a damaged image, and an ``ImportError`` without Pillow.
 OpenCV isn't used for these. At 4.11, one wrong bit in the header of a JPEG 2000 may end the
-process. OpenCV gives only the colours of a palette, multiplies colours of a TIFF by their alpha,
-and decodes GIF in some builds only.
+process. OpenCV gives only the colours of a palette, and multiplies colours of a TIFF by their
+alpha. ``png.decode`` gives indices of PNGs.
 """
 
 from __future__ import annotations
@@ -15,65 +16,64 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adapters.errors import ContentError
-from adapters.images.opencv import check_one, check_size
+from adapters.images import opencv
 
-# A bare codestream of JPEG 2000 begins so; .jp2 files have one behind boxes.
-_CODESTREAM = b"\xff\x4f\xff\x51"
-PLUGINS = {b"GIF8": "Gif", b"\0\0\0\x0cjP  ": "Jpeg2K", _CODESTREAM: "Jpeg2K"}
-"""First bytes of files that only Pillow decodes, and the name of Pillow's plugin."""
+# JPEG 2000: boxes, as in .jp2 files; a bare codestream.
+JPEG2000_MAGICS = b"\0\0\0\x0cjP  ", b"\xff\x4f\xff\x51"
 # After the codestream's magic: two bytes each of length and capabilities, eight numbers of 4 bytes
 # about sizes and tiles, and 2 bytes with the number of components.
 _DEPTH_AT = 4 + 2 + 2 + 32 + 2
 _MODES = ("L", "LA", "RGB", "RGBA")
 
 
-def plugin(name: str) -> Any:
-    """Import a plugin of Pillow."""
-    try:
-        return importlib.import_module(f"PIL.{name}ImagePlugin")
-    except ImportError:
-        raise ImportError(
-            "this image needs Pillow: pip install 'loader-adapters[images]'"
-        ) from None
+def jpeg2000_size(buffer: memoryview | bytes) -> tuple[int, int]:
+    """Read height and width from a JPEG 2000's header, and check them."""
+    width, height = _opened(buffer, "Jpeg2K", "JPEG 2000 needs", is_loaded=False).size
+    opencv.check_size(height, width)
+    return height, width
 
 
-def opened(buffer: memoryview | bytes, name: str) -> Any:
-    """Open with a plugin itself: ``Image.open`` has its own size limit, and warns."""
-    opener = getattr(plugin(name), f"{name}ImageFile")
-    try:
-        image = opener(io.BytesIO(buffer))
-    except Exception as error:  # Pillow raises many kinds for damaged files.
-        raise _refused(error) from error
-    check_size(image.height, image.width)
-    return image
-
-
-def decode(buffer: memoryview | bytes, name: str, indices: bool) -> NDArray[Any]:
-    """Decode as stored by a plugin; ``indices`` asks for those of a palette, if it has one."""
-    image = opened(buffer, name)
-    try:
-        images = image.n_frames if name == "Gif" else 1
-        image.load()
-        mode = image.mode
-        if mode not in _MODES and not (mode == "P" and indices) and not mode.startswith("I;16"):
-            colours = "RGBA" if "transparency" in image.info else "RGB"
-            image = image.convert("L" if mode == "1" else colours)
-    except Exception as error:
-        raise _refused(error) from error
-    check_one(images)
-    if name == "Jpeg2K" and image.mode in _MODES and (bits := _depth(bytes(buffer))) > 8:
+def jpeg2000(buffer: memoryview | bytes) -> NDArray[Any]:
+    """Decode a JPEG 2000 as stored; Pillow keeps 16 bits only for one channel."""
+    jpeg2000_size(buffer)
+    image = _opened(buffer, "Jpeg2K", "JPEG 2000 needs")
+    at = bytes(buffer).find(JPEG2000_MAGICS[1])
+    bits = (buffer[at + _DEPTH_AT] & 0x7F) + 1 if 0 <= at < len(buffer) - _DEPTH_AT else 8
+    if image.mode.startswith("I;16"):
+        return np.array(image, np.uint16)
+    if bits > 8:
         raise ContentError(
             "JPEG 2000 of 8 bits, or of one channel, as Pillow reads it: convert it to PNG or TIFF",
             f"{bits} bits of {image.mode}",
         )
-    return np.array(image, np.uint16 if image.mode.startswith("I;16") else np.uint8)
+    return np.array(image if image.mode in _MODES else image.convert("RGB"))
 
 
-def _refused(error: Exception) -> ContentError:
-    return ContentError("an image", f"what Pillow refuses: {error}")
+def indices(buffer: memoryview | bytes, name: str) -> NDArray[np.uint8] | None:
+    """Read palette indices by a plugin; None for an image that has grey levels in order instead."""
+    if name == "Bmp" and int.from_bytes(buffer[28:30], "little") > 8:
+        return None
+    image = _opened(buffer, name, "the indices of a GIF, BMP or TIFF with a palette need")
+    return np.array(image, np.uint8) if image.mode == "P" else None
 
 
-def _depth(content: bytes) -> int:
-    """Read the bits of a JPEG 2000's first component."""
-    at = content.find(_CODESTREAM)
-    return (content[at + _DEPTH_AT] & 0x7F) + 1 if 0 <= at < len(content) - _DEPTH_AT else 8
+def rgba_of_tiff(buffer: memoryview | bytes) -> NDArray[np.uint8]:
+    """Decode a TIFF's colours as stored, and its alpha; uint8 (height, width, 4), upright."""
+    return np.array(_opened(buffer, "Tiff", "a transparent TIFF of 8 bits needs"), np.uint8)
+
+
+def _opened(buffer: memoryview | bytes, name: str, needs: str, is_loaded: bool = True) -> Any:
+    """Open with a plugin itself: ``Image.open`` has its own size limit, and warns."""
+    try:
+        plugin: Any = importlib.import_module(f"PIL.{name}ImagePlugin")
+    except ImportError:
+        raise ImportError(f"{needs} Pillow: pip install pillow") from None
+    try:
+        image = getattr(plugin, f"{name}ImageFile")(io.BytesIO(buffer))
+        if is_loaded:
+            image.load()
+    except Exception as error:  # Pillow raises many kinds for damaged files.
+        if name == "Jpeg2K":
+            raise ContentError("a JPEG 2000 image", f"a damaged one: {error}") from error
+        raise ContentError("an image", f"what Pillow refuses: {error}") from error
+    return image

@@ -1,11 +1,11 @@
 """Decoding of one image of any kind into its row of an array.
 
 JPEG goes through libjpeg-turbo (simplejpeg), at a half, a quarter or an eighth of the size if that
-is still as large as the row. ``pillow`` decodes GIF and JPEG 2000, ``tiff`` chooses a library, and
-OpenCV decodes the rest; ``png`` checks files before. Damaged and truncated images are refused if
-that can be detected, not decoded as far as they go. All interpolations have half-pixel centres, so
-that an image and its mask stay aligned. EXIF orientation is ignored, as in MXNet and TensorFlow,
-except for TIFFs, which OpenCV always turns.
+is still as large as the row. ``png`` and ``formats`` check other images before OpenCV decodes them,
+``pillow`` decodes JPEG 2000. Damaged and truncated images are refused if that can be detected, not
+decoded as far as they go. All interpolations have half-pixel centres, so that an image and its mask
+stay aligned. EXIF orientation is ignored, as in MXNet and TensorFlow, except for TIFFs, where
+OpenCV always applies it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adapters.errors import ContentError
-from adapters.images import npy, opencv, pillow, png, tiff
+from adapters.images import formats, npy, opencv, pillow, png
 from adapters.images.bands import AS_STORED, PLAIN, Wanted, fitted
 from adapters.images.geometry import Crop, reduced, reduction
 from adapters.images.opencv import check_size
@@ -27,7 +27,7 @@ from adapters.images.opencv import check_size
 _MOST_BANDS_OF_OPENCV = 512
 # Above it, OpenCV's 32-bit arithmetic overflows, and it reads outside of the image.
 _MOST_SIDE_OF_NEAREST = (1 << 15) - 1
-_JPEG, _BMP = b"\xff\xd8\xff", b"BM"
+_JPEG = b"\xff\xd8\xff"
 _COLOURS = {"Gray", "YCbCr", "RGB"}
 INTERPOLATIONS = {
     "bilinear": "INTER_LINEAR",
@@ -46,18 +46,13 @@ def size_of(buffer: memoryview | bytes) -> tuple[int, int]:
         return _jpeg_header(buffer)[:2]
     if head == png.MAGIC:
         return png.size_of(buffer)
-    if (name := _plugin_of(head, False)) is not None:
-        image = pillow.opened(buffer, name)
-        return image.height, image.width
-    height, width, _ = decoded(buffer, AS_STORED).shape
+    if head.startswith(pillow.JPEG2000_MAGICS):
+        return pillow.jpeg2000_size(buffer)
+    claimed = formats.size_in_header(buffer)
+    if claimed is not None:
+        return claimed
+    height, width, _ = decoded(buffer, AS_STORED).shape  # TIFFs, too: OpenCV may turn them.
     return height, width
-
-
-def _plugin_of(head: bytes, indices: bool) -> str | None:
-    """Name Pillow's plugin for an image that only Pillow decodes, perhaps for its indices."""
-    if indices and head.startswith(_BMP):
-        return "Bmp"
-    return next((name for begin, name in pillow.PLUGINS.items() if head.startswith(begin)), None)
 
 
 def is_jpeg(buffer: memoryview | bytes) -> bool:
@@ -145,12 +140,10 @@ def decoded(buffer: memoryview | bytes, wanted: Wanted, factor: int = 1) -> NDAr
         image = npy.read(buffer)
     elif head == png.MAGIC:
         image = png.decode(buffer, wanted.indices)
-    elif tiff.is_tiff(head):
-        image = tiff.decode(buffer, wanted.indices)
-    elif (name := _plugin_of(head, wanted.indices)) is not None:
-        image = pillow.decode(buffer, name, wanted.indices)
+    elif head.startswith(pillow.JPEG2000_MAGICS):
+        image = pillow.jpeg2000(buffer)
     else:
-        image = opencv.decode(buffer)
+        image = formats.decode(buffer, wanted.indices)
     return fitted(image, wanted)
 
 

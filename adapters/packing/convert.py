@@ -59,18 +59,20 @@ def convert(
                 damage = error
                 on_damage(error)
                 continue
+            if holds_images is None:
+                holds_images = guessed(payload, shard.format) == "image"
             try:
-                if shard.format != format:
-                    is_image = guessed(payload, shard.format) == "image"
-                    holds_images = is_image if holds_images is None else holds_images
-                    if holds_images:
-                        image, label = images.split(payload, shard.format)
-                        number_in_list = shard.codec.envelope.identity(payload)
-                        envelope = CODECS[format].envelope
-                        payload = memoryview(envelope.pack(bytes(image), label, number_in_list))
-                    elif is_image:
+                if shard.format == format:
+                    writer.write(bytes(payload))
+                elif not holds_images:
+                    if guessed(payload, shard.format) == "image":
                         raise ContentError("no image, as in the first record", "an image")
-                writer.write(bytes(payload))
+                    writer.write(bytes(payload))
+                else:
+                    image, label = images.split(payload, shard.format)
+                    number_in_list = shard.codec.envelope.identity(payload)
+                    packed = CODECS[format].envelope.pack(bytes(image), label, number_in_list)
+                    writer.write(packed)
             except ContentError as error:
                 offset = int(shard.offsets[own])
                 raise RecordError(

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adapters.errors import ContentError
-from adapters.images import ImageDecoder, npy, pillow, png, size_of, tiff
+from adapters.images import ImageDecoder, exif, npy, size_of
 from adapters.images import stored as decode_stored
 from adapters.images.bands import AS_STORED, opaque
 from adapters.images.pixels import cropped
@@ -51,7 +51,7 @@ class ImageEncoder:
         else:
             pixels = decode_stored(content) if isinstance(content, bytes) else content
         if isinstance(content, bytes):
-            pixels = tiff.upright(pixels, _orientation(content))
+            pixels = exif.upright(pixels, exif.orientation(content))
         if self.encoding == "raw":
             return _npy(pixels)
         return _jpeg(opaque(pixels), self.quality or _QUALITY)
@@ -85,22 +85,6 @@ def _resized(encoded: bytes, short: int) -> NDArray[Any]:
         crop = decoder.crop_of(height, width, None)
         resized = cropped(encoded, crop, (crop.height, crop.width), AS_STORED)
     return resized[:, :, 0] if not channels else resized
-
-
-def _orientation(content: bytes) -> int:
-    """Read EXIF's orientation, 1 to 8: the corner of the first pixel; 1 if there is none."""
-    block = b""
-    try:
-        if content.startswith(_JPEG):
-            block = pillow.opened(content, "Jpeg").info.get("exif", b"").removeprefix(b"Exif\0\0")
-        elif content.startswith(png.MAGIC):
-            for kind, chunk in png.chunks(content):
-                block = bytes(chunk[8:-4]) if kind == b"eXIf" else block
-        tags = tiff.directories(block)[:1] if block else []
-    except ContentError:
-        return 1
-    found = tags[0].get(tiff.ORIENTATION, 1) if tags else 1
-    return found if 1 <= found <= 8 else 1
 
 
 def _is_grey(jpeg: bytes) -> bool:

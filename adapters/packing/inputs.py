@@ -9,17 +9,21 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from adapters.batch.permutation import PACKED, permute
+from adapters.errors import ContentError
 from adapters.remote import clean, is_url
-from adapters.sources import ArraySource, Source, Subset, as_source
+from adapters.sources import Source, Subset, as_source, holds_arrays
+from adapters.sources.files import runs_of_classes, shown
 from adapters.sources.folders import names_images, open_images
 from adapters.sources.imagefiles import ImageSource
 from adapters.sources.tables import lines_of_lst
@@ -82,44 +86,74 @@ class Inputs:
 
 def inputs_of(source: Any, root: str | os.PathLike[str] | None) -> Inputs:
     """Make inputs of what ``pack`` takes as its source; lists have their paths below ``root``."""
-    if isinstance(source, (str, os.PathLike)):
-        path = os.fspath(source)
-        if not is_url(path) and not os.path.exists(path):
-            raise FileNotFoundError(f"no folder and no list at {path!r}")
-        if not names_images(path):
+    if is_url(source):
+        if not names_images(source):
             raise ValueError(
-                "source must be a folder with a folder per class (whose URL ends with a slash), an "
-                f".lst or .csv file, arrays or a source, got {clean(path)!r}; for record files, "
-                "see `adapters convert`"
+                "source must be a folder with a folder per class, whose URL ends with a slash, an "
+                f".lst or .csv file, arrays or a source, got {clean(source)!r}"
             )
-        ids = None
-        if clean(path).lower().endswith(".lst"):
-            ids = [number for number, _, _ in lines_of_lst(path)]
-        return _images(open_images(path, root=root), ids=ids)
+        return _images(open_images(source, root=root))
+    if isinstance(source, (str, os.PathLike)):
+        path = Path(source)
+        if path.is_dir():
+            return _folder(path)
+        if path.suffix == ".lst":
+            return _list(path, Path(root) if root is not None else path.parent)
+        if path.suffix.lower() in (".csv", ".tsv"):
+            return _images(open_images(path, root=root))
+        if not path.exists():
+            raise FileNotFoundError(f"no folder and no list at {os.fspath(source)!r}")
+        raise ValueError(
+            "source must be a folder with a folder per class, an .lst or .csv file, arrays or a "
+            f"source, got {os.fspath(source)!r}; for record files, see `adapters convert`"
+        )
     whole, numbers = source, None
     if isinstance(source, Subset):
         whole, numbers = source.whole, source.numbers.tolist()
     if isinstance(whole, ImageSource) and whole.function is None and whole.content.decoder is None:
         return _images(whole, numbers)
-    samples = as_source(source)
-    fingerprint = samples.version if isinstance(samples, ArraySource) else None
-    return Inputs(_Samples(samples), None, fingerprint)
+    fingerprint = None
+    if isinstance(source, tuple) and all(map(_is_column, source)):
+        fingerprint = digest(map(_described, source))
+    return Inputs(_Samples(as_source(source)), None, fingerprint)
 
 
-def _images(
-    source: ImageSource, chosen: Sequence[int] | None = None, ids: Sequence[int] | None = None
-) -> Inputs:
-    """Make inputs of labelled files, unchanged: all of them, or those chosen.
+def _folder(root: Path) -> Inputs:
+    beside, folders = shown(os.fspath(root))
+    classes = sorted(folders)
+    if not classes:
+        raise ValueError(f"source must have a folder per class, got {os.fspath(root)!r} with none")
+    files = [(os.path.join(root, name), -1) for name in sorted(beside)]
+    for label, folder, names in runs_of_classes(os.fspath(root), classes):
+        files += [(os.path.join(folder, name), label) for name in names]
+    here = os.getcwd()
+    items = [
+        Item(path, number, label, partial(_read, path, here) if label >= 0 else _outside)
+        for number, (path, label) in enumerate(files)
+    ]
+    return Inputs(items, classes, digest([*classes, "", *(_stamp(path) for path, _ in files)]))
 
-    The records' ids are those given, or count the files.
-    """
+
+def _list(path: Path, root: Path) -> Inputs:
+    """Read an ``.lst`` file, as MXNet's im2rec writes and reads it."""
+    items, here = [], os.getcwd()
+    for number, labels, name in lines_of_lst(os.fspath(path)):
+        label = labels[0] if len(labels) == 1 else np.array(labels)
+        file = os.path.join(root, name)
+        items.append(Item(file, number, label, partial(_read, file, here)))
+    text = os.fsdecode(path.read_bytes())
+    return Inputs(items, None, digest([text, *(_stamp(item.name) for item in items)]))
+
+
+def _images(source: ImageSource, chosen: Sequence[int] | None = None) -> Inputs:
+    """Make inputs of labelled files, unchanged: all of them, or those chosen."""
     numbers = range(len(source)) if chosen is None else chosen
     labels = source.labels.tolist()
     items = [
-        Item(source.files.named(number), own, labels[number], _Stored(source, number))
-        for own, number in zip(range(len(numbers)) if ids is None else ids, numbers)
+        Item(source.files.named(number), place, labels[number], _Stored(source, number))
+        for place, number in enumerate(numbers)
     ]
-    described = [*(source.classes or ()), "", repr([item[1:3] for item in items])]
+    described = [*(source.classes or ()), "", repr([item.label for item in items])]
     described += map(" ".join, zip(map(source.files.named, numbers), source.stamps(numbers)))
     own = np.array(numbers, np.int64)
 
@@ -177,8 +211,46 @@ def _held(content: Content) -> Content:
     return content
 
 
+def _read(path: str, folder: str) -> bytes:
+    """Read a file whose path is relative to a folder: processes have a working directory each."""
+    place = os.path.join(folder, path)
+    try:
+        if not stat.S_ISREG(os.stat(place).st_mode):  # Opening a pipe would block.
+            raise ContentError("a file", "something else")
+        with open(place, "rb") as file:
+            return file.read()
+    except OSError as error:
+        error.filename = path
+        raise
+
+
+def _outside() -> bytes:
+    raise ContentError("a file in the folder of its class", "one beside these folders")
+
+
+def _stamp(path: str) -> str:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return f"{path} missing"
+    return f"{path} {status.st_size} {status.st_mtime_ns}"
+
+
+def _is_column(member: Any) -> bool:
+    """True if this is an array, list or range of numbers, which is quickly read as a whole."""
+    if not holds_arrays(member) and not isinstance(member, (list, range)):
+        return False
+    return _as_array(member).dtype.kind in "biufc"
+
+
 def _as_array(member: Any) -> NDArray[Any]:
     return np.asarray(member.asnumpy() if hasattr(member, "asnumpy") else member)
+
+
+def _described(member: Any) -> str:
+    array = _as_array(member)
+    content = hashlib.sha256(np.ascontiguousarray(array).data).hexdigest()
+    return f"{array.dtype} {array.shape} {content}"
 
 
 def digest(parts: Any) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from adapters.images import ImageDecoder
-from adapters.images.decoder import halves
+from adapters.images.halves import halves
 from adapters.packing.inputs import Inputs, Item, digest
 from adapters.packing.manifest import Manifest
 from adapters.packing.run import FolderInUseError, Run, locked_folder

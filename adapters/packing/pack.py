@@ -41,7 +41,7 @@ def pack(
     with a source of samples, whose changes can't be detected, it starts over.
 
     Args:
-        source: A folder with a folder per class, as ``open_images`` takes it; an ``.lst``
+        source: A folder with a folder per class, except names that begin with a dot; an ``.lst``
             file of MXNet's im2rec, or a CSV file; a result of ``open_images``, whose files are kept
             as they are if it has no ``decode``; arrays ``(images, labels)``; or a source of samples
             (image, label), whose images are arrays or encoded.

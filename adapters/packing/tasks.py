@@ -14,6 +14,7 @@ from __future__ import annotations
 import importlib
 import itertools
 import logging
+import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import CancelledError, Executor, ThreadPoolExecutor
@@ -32,11 +33,15 @@ from adapters.packing.manifest import Skipped
 
 log = logging.getLogger("adapters")
 
-# Tasks in flight for each worker: the file's writer shouldn't wait for a slow one.
+# Tasks in flight for each worker: the file's writer shouldn't wait for a slow one. In other
+# processes, a task has many inputs.
 _TASKS_AHEAD, _TASKS_AHEAD_ELSEWHERE = 8, 3
-# Inputs of a task for another process, fewer if they hold much memory. A task costs 2 ms on a Dask
-# cluster (two cores), and these inputs usually take far longer.
-_TASK_ITEMS, _TASK_BYTES = 32, 8 << 20
+# Limits of a task for another process: long compared with the 2 ms that a task costs on a Dask
+# cluster (two cores), short compared with a file; its data fits into memory several times.
+_TASK_SECONDS, _TASK_BYTES = 0.2, 8 << 20
+_FIRST_ITEMS, _MOST_ITEMS = 8, 1024
+# The last tasks usually have at least 1/8 of the others' inputs: 25 ms.
+_LEAST_SHARE = 8
 # Inputs fetched ahead from a store: as many requests at once.
 _EXPECTED_ITEMS = 64
 _FORGOTTEN = (
@@ -70,9 +75,11 @@ class Task:
     skip: bool
     elsewhere: bool
 
-    def __call__(self) -> list[Outcome]:
-        """Encode the inputs; return their outcomes, in order."""
-        return [self._outcome(number) for number in self.numbers]
+    def __call__(self) -> tuple[list[Outcome], float]:
+        """Encode the inputs; return their outcomes, in order, and the seconds taken."""
+        started = time.perf_counter()
+        outcomes = [self._outcome(number) for number in self.numbers]
+        return outcomes, time.perf_counter() - started
 
     def _outcome(self, number: int) -> Outcome:
         name = f"sample {number}"
@@ -102,13 +109,16 @@ def outcomes_of(
     """
     waiting: deque[Any] = deque()
     ahead = workers.count * (_TASKS_AHEAD_ELSEWHERE if workers.elsewhere else _TASKS_AHEAD)
-    expected = first
+    length, expected = _FIRST_ITEMS, first
     try:
         while first < len(inputs) or waiting:
             while first < len(inputs) and len(waiting) <= ahead:
                 if workers.elsewhere:
-                    until = min(first + _TASK_ITEMS, len(inputs))
-                    items = _portable(inputs, range(first, until))
+                    left = len(inputs) - first
+                    # Few inputs near the end, so that workers finish together.
+                    share = max(-(-left // (2 * workers.count)), _FIRST_ITEMS)
+                    size = min(left, length, max(share, length // _LEAST_SHARE))
+                    items = _portable(inputs, range(first, first + size))
                     task = Task(items, range(len(items)), encode, skip, True)
                 else:
                     if first + 1 > expected - _EXPECTED_ITEMS // 2:
@@ -118,11 +128,20 @@ def outcomes_of(
                     task = Task(inputs, range(first, first + 1), encode, skip, False)
                 waiting.append(workers.submit(task))
                 first += len(task.numbers)
-            yield from workers.result_of(waiting.popleft())
+            outcomes, seconds = workers.result_of(waiting.popleft())
+            length = _fitting(length, outcomes, seconds)
+            yield from outcomes
     finally:
         for future in waiting:
             with suppress(Exception):  # A closed Dask client has no tasks.
                 future.cancel()
+
+
+def _fitting(length: int, outcomes: Sequence[Outcome], seconds: float) -> int:
+    """Number of inputs of the next task, by the time that one took and the bytes it returned."""
+    size = sum(len(each.record) for each in outcomes if each.record is not None)
+    share = max(seconds / _TASK_SECONDS, size / _TASK_BYTES, 1e-6)
+    return max(1, min(int(len(outcomes) / share), 2 * length, _MOST_ITEMS))
 
 
 def _portable(inputs: Inputs, numbers: range) -> list[Item]:

@@ -131,12 +131,13 @@ def _content_of(place: str) -> tuple[str, int]:
     """Compute SHA-256 and size in bytes of a file."""
     if not is_url(place):
         return sha256_of(place), os.path.getsize(place)
-    file, digest = RemoteFile(place), hashlib.sha256()
+    file, digest, done = RemoteFile(place), hashlib.sha256(), 0
     content = file.stream()
-    for at in range(0, file.size, _READ_BYTES):
-        digest.update(content.read(at, _READ_BYTES))
+    while piece := content.read(done, _READ_BYTES):
+        digest.update(piece)
+        done += len(piece)
     file.close()
-    return digest.hexdigest(), file.size
+    return digest.hexdigest(), done
 
 
 def _problems(

@@ -31,7 +31,7 @@ from adapters.records.sidecar import MANIFEST_SUFFIX, record_files
 from adapters.records.storage import InflatedFile, Storage, peeked
 from adapters.remote import Cache, is_url
 from adapters.remote.clients import found_by
-from adapters.remote.fetch import side_by_side
+from adapters.remote.fetch import low_priority_seconds, side_by_side
 from adapters.remote.urls import as_path, clean, has_magic
 
 # Selected records are read ahead if their range is at most this many times longer than they are.
@@ -42,6 +42,8 @@ _MARKERS = ("_SUCCESS", "_committed_", "_started_", "_temporary", "_metadata", "
 
 # Smaller blocks gain nothing over fetching single records.
 _LEAST_BLOCK_BYTES = 1 << 20
+# If a piece takes longer, connections are slow, and fetching records needs all of them.
+_MOST_PIECE_SECONDS = 0.5
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
@@ -199,11 +201,14 @@ class RecordFiles:
                 self._prefetch(shard.storage, *shard.stretch(begin, end), window)
 
     def _prefetch(self, file: RemoteFile, offset: int, size: int, window: Window) -> None:
-        """Start to fetch a block of a window, unless it is small, which gains nothing.
+        """Start to fetch a block of a window, unless fetching records is better.
 
-        Data sets of up to two ``HALF_BYTES`` stay in the generations anyway; of these, only data
-        sets of up to one, or with a cache, are fetched in blocks.
+        Small blocks gain nothing, and on slow connections, records come first. Data sets of up to
+        two ``HALF_BYTES`` stay in the generations anyway; of these, only data sets of up to one, or
+        with a cache, are fetched in blocks.
         """
+        if low_priority_seconds() > _MOST_PIECE_SECONDS:
+            return
         if file.uses_cache or self._bytes <= remotefile.HALF_BYTES:
             file.prefetch_block(offset, size)
         elif size >= _LEAST_BLOCK_BYTES and self._bytes > 2 * remotefile.HALF_BYTES:

@@ -23,7 +23,7 @@ from adapters.records.storage import Storage, peeked
 LOOKED_AT = 64
 # Fewer for an object behind a URL, where each takes a request.
 LOOKED_AT_OF_OBJECT = 2
-_DIGITS = b"0123456789"
+_DIGITS, _TABS_AS_SPACES = b"0123456789", bytes.maketrans(b"\t", b" ")
 
 
 class Index(NamedTuple):
@@ -49,46 +49,53 @@ def parse(text: bytes, codec: Codec) -> Index:
     """
     if not text.strip():
         return Index(np.empty(0, np.int64), np.empty(0, np.int64) if codec.has_sizes else None)
+    line, columns = _first_line(text, codec)
+    if len(columns) < 2 or (codec.has_sizes and len(columns) > 2):
+        raise ValueError(f"its lines are no {codec.name} index's: {line[:60]!r}")
     try:
-        both = _integers(text, b" " if codec.has_sizes else b"\t")
+        both = _integers(text)
     except ValueError:
-        both = _rows(text, codec)
+        if not codec.has_sizes:  # Keys that are not integers, or more columns.
+            # Offsets that no file has, such as 2^63 and above, become -1.
+            offsets = [at if 0 <= at < 1 << 63 else -1 for at in _second_column(text)]
+            return Index(np.array(offsets, np.int64), None)
+        # Other line endings, or blank lines.
+        both = _integers(b"\n".join(filter(None, map(bytes.strip, text.splitlines()))))
     first, second = np.ascontiguousarray(both.T)
     return Index(first, second) if codec.has_sizes else Index(second, None)
 
 
 def resembles(text: bytes, codec: Codec) -> bool:
     """True if a text that isn't a valid index of this format begins like one."""
-    columns = text.strip().partition(b"\n")[0].split(b" " if codec.has_sizes else b"\t")
+    _, columns = _first_line(text, codec)
     numbers = columns[:2] if codec.has_sizes else columns[1:2]
-    return len(columns) > 1 and all(number.strip().isdigit() for number in numbers)
+    return len(columns) > 1 and all(number.isdigit() for number in numbers)
 
 
-def _integers(text: bytes, separator: bytes) -> NDArray[np.int64]:
+def _first_line(text: bytes, codec: Codec) -> tuple[bytes, list[bytes]]:
+    """Return the first line that isn't blank, and its columns."""
+    head = text[:4096].strip()
+    line = head.splitlines()[0].strip() if head else b""
+    return line, line.split(b" " if codec.has_sizes else b"\t")
+
+
+def _integers(text: bytes) -> NDArray[np.int64]:
     """Parse two integers a line as int64 ``(lines, 2)``; too large ones become 2^63 - 1."""
     text = text if text.endswith(b"\n") else text + b"\n"
-    lines = text.count(b"\n")
-    if text.translate(None, _DIGITS) != (separator + b"\n") * lines:
+    separators, lines = text.translate(_TABS_AS_SPACES, _DIGITS), text.count(b"\n")
+    if separators != b" \n" * lines:
         raise ValueError("its lines are not two integers each")
     values = np.fromstring(text, np.int64, sep=" ")
     return values.reshape(lines, 2)  # A ValueError if a number is missing.
 
 
-def _rows(text: bytes, codec: Codec) -> NDArray[np.int64]:
-    """Parse other lines alike: blank ones between them, or MXNet's with any keys.
-
-    Of MXNet's lines, all but the number after the key is ignored, as MXNet does.
-    """
-    rows = []
-    for line in filter(str.strip, text.decode("utf-8", "replace").splitlines()):
-        columns = line.strip(" ").split(" " if codec.has_sizes else "\t")
-        has_more = len(columns) > 2 and (codec.has_sizes or columns[2].strip().isdigit())
-        if len(columns) < 2 or has_more:
-            raise ValueError(f"its lines are no {codec.name} index's: {line[:60]!r}")
-        numbers = (int(columns[0]) if codec.has_sizes else 0, int(columns[1]))
-        # Offsets that no file has, such as 2^63 and above, become -1.
-        rows.append([at if 0 <= at < 1 << 63 else -1 for at in numbers])
-    return np.array(rows, np.int64)
+def _second_column(text: bytes) -> list[int]:
+    """Return what MXNet reads of each line: the number after the key, whatever follows it."""
+    lines = text.decode("utf-8", "replace").splitlines()
+    behind_keys = [line.partition("\t")[2].split("\t") for line in lines if line.strip()]
+    if any(each.strip().isdigit() for row in behind_keys for each in row[1:2]):
+        raise ValueError("there are several numbers behind a key")
+    return [int(row[0]) for row in behind_keys]
 
 
 def text_of(index: Index, codec: Codec, keys: Sequence[int] | None = None) -> bytes:

@@ -37,37 +37,53 @@ class NoMapError(OSError):
 
 
 class Memory:
-    """Address range into which bytes are written or files are mapped. Thread-safe.
+    """Address range that is unmapped with its last view. Thread-safe."""
 
-    It is unmapped with its last view. Unfilled parts read as zeros, so the owner must know which
-    parts are filled.
+    def __init__(self, address: int, size: int) -> None:
+        self._address, self._size = address, size
+        self._parts = [address]
+        _living.add(address)
+        # Not `__del__`: while it ran, a weak reference would still give this map to another thread.
+        weakref.finalize(self, _unmap, self._parts, size).atexit = False
+        self.__array_interface__ = {
+            "data": (address, True),
+            "shape": (size,),
+            "typestr": "|u1",
+            "version": 3,
+        }
+
+    def view(self) -> memoryview:
+        """Return a read-only view of all bytes."""
+        return np.asarray(self).data
+
+
+class Mapping(Memory):
+    """Bytes of a file that isn't empty; its descriptor may be closed afterwards."""
+
+    def __init__(self, descriptor: int, size: int) -> None:
+        address = _mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, descriptor, 0)
+        super().__init__(_checked(address), size)
+
+    def read_nothing_around(self) -> None:
+        """Tell the system to read only pages that are touched, without read-around."""
+        _madvise(self._address, self._size, mmap.MADV_RANDOM)
+
+
+class Reserved(Memory):
+    """Address range into which bytes are written or parts of files are mapped.
+
+    Unfilled parts read as zeros, so the owner must know which parts are filled.
 
     Args:
         size: Size in bytes, not 0.
         writable: True to use ``write``, False to use ``put``.
     """
 
-    def __init__(self, size: int, writable: bool = False) -> None:
+    def __init__(self, size: int, writable: bool) -> None:
         kind = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
         allowed = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
-        self._address = _checked(_mmap(None, size, allowed, kind, -1, 0))
-        self._size = size
-        self._parts = [self._address]
-        _living.add(self._address)
-        # Not `__del__`: while it ran, a weak reference would still give this map to another thread.
-        weakref.finalize(self, _unmap, self._parts, size).atexit = False
-        self.__array_interface__ = {
-            "data": (self._address, True),
-            "shape": (size,),
-            "typestr": "|u1",
-            "version": 3,
-        }
-        if writable:
-            _madvise(self._address, size, mmap.MADV_NOHUGEPAGE)  # A byte must not take 2 MiB.
-
-    def view(self) -> memoryview:
-        """Return a read-only view of all bytes."""
-        return np.asarray(self).data
+        super().__init__(_checked(_mmap(None, size, allowed, kind, -1, 0)), size)
+        _madvise(self._address, size, mmap.MADV_NOHUGEPAGE)  # A byte must not take 2 MiB.
 
     def write(self, offset: int, data: bytes | memoryview) -> None:
         """Copy bytes to an offset."""
@@ -90,21 +106,10 @@ class Memory:
         self._parts.append(address)
         _living.add(address)
 
-    def read_nothing_around(self) -> None:
-        """Tell the system to read only pages that are touched, without read-around."""
-        _madvise(self._address, self._size, mmap.MADV_RANDOM)
-
     def _place(self, offset: int, size: int) -> int:
         if not 0 <= offset <= self._size - size:
             raise ValueError(f"offset must be in range(0, {self._size - size + 1}), got {offset}")
         return self._address + offset
-
-
-def mapped(descriptor: int, size: int) -> Memory:
-    """Map a file that isn't empty; it may be closed afterwards."""
-    memory = Memory(size)
-    memory.put(0, descriptor, size)
-    return memory
 
 
 def _checked(address: int | None) -> int:

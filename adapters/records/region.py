@@ -19,7 +19,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from adapters.records.mapping import Memory
+from adapters.records.mapping import Reserved
 from adapters.remote import Cache, Head
 from adapters.remote.segments import PAGE_BYTES, Segment, entries_of
 
@@ -60,7 +60,7 @@ class Region:
     is_filled = False
     """True if a cache holds all pages; their CRCs may be unchecked."""
 
-    def __init__(self, size: int, unit: int, memory: Memory) -> None:
+    def __init__(self, size: int, unit: int, memory: Reserved) -> None:
         units = -(-size // unit)
         self.unit = unit
         self.memory = memory
@@ -102,7 +102,12 @@ class MemoryRegion(Region):
     """Size of the blocks of the window that this region is for; 0 for all others."""
 
     def __init__(self, size: int) -> None:
-        super().__init__(size, MEMORY_UNIT_BYTES, Memory(size, writable=True))
+        super().__init__(size, MEMORY_UNIT_BYTES, Reserved(size, writable=True))
+
+    def add_block(self, offset: int, size: int) -> None:
+        """Make a block part of the window that this region is for."""
+        self.block_bytes += size
+        self.memory.will_write(offset, size)
 
     def put(self, first: int, data: bytes | memoryview) -> None:
         """Store fetched data from this unit on."""
@@ -114,7 +119,7 @@ class CachedRegion(Region):
 
     def __init__(self, cache: Cache, url: str, head: Head) -> None:
         whole = -(-head.size // PAGE_BYTES) * PAGE_BYTES
-        super().__init__(head.size, PAGE_BYTES, Memory(whole))
+        super().__init__(head.size, PAGE_BYTES, Reserved(whole, writable=False))
         self._cache, self._url, self._head = cache, url, head
         self._pages = cache.segment_bytes // PAGE_BYTES
         self._segments: dict[int, Segment] = {}

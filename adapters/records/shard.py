@@ -186,28 +186,34 @@ def _opened(
         storage = MappedFile(path)
     begin = bytes(storage.read(0, HEAD_BYTES))
     asked = [*CODECS.values()] if format == "auto" else [CODECS[format]]
-    found = _begun(begin, asked)  # It may look compressed, too.
-    compressible = [codec for codec in asked if codec.compressible]
-    kind = f"a {_titles(asked)} file"
-    if not found and compressible and begin.startswith(_COMPRESSED_BEGINS):
-        storage, kind = InflatedFile(storage), f"a compressed {_titles(compressible)}"
-        begin = bytes(storage.read(0, HEAD_BYTES))
-        found = _begun(begin, compressible)
-        if not found and storage.damage is not None:
-            raise storage.damage
-        asked = compressible
-    if found:
+    if found := _begun(begin, asked):  # It may look compressed, too.
         return storage, found
+    compressible = [codec for codec in asked if codec.compressible]
+    if compressible and begin.startswith(_COMPRESSED_BEGINS):
+        storage = InflatedFile(storage)
+        begin = bytes(storage.read(0, HEAD_BYTES))
+        if found := _begun(begin, compressible):
+            return storage, found
+        if storage.damage is not None:
+            raise storage.damage
+        if not begin or format != "auto":  # Empty, or damaged.
+            return storage, compressible[0]
+        expected = f"a compressed {_titles(compressible)}"
+        raise RecordError(storage.name, None, 0, expected, f"{_shown(begin)} in it")
     other = recognized(begin)
-    if not begin or (format != "auto" and not other):
+    if not other and (format != "auto" or not begin):
         # A damaged file of the given format, or an empty one, which has no records in any format.
         return storage, asked[0]
     # If the file's start is damaged, its suffix names the format, and records of it must follow.
     codec = None if other or format != "auto" else codec_of(clean(os.fspath(path)))
-    following = codec.following if codec is not None and codec in asked else None
+    following = None if codec is None else codec.following
     if codec and following and following(storage.stream(), None, 0) < storage.size:
         return storage, codec
-    raise RecordError(storage.name, None, 0, kind, other or begin[:_SHOWN_BYTES].hex(" "))
+    raise RecordError(storage.name, None, 0, f"a {_titles(asked)} file", _shown(begin))
+
+
+def _shown(begin: bytes) -> str:
+    return recognized(begin) or begin[:_SHOWN_BYTES].hex(" ")
 
 
 def _titles(codecs: list[Codec]) -> str:

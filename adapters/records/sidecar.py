@@ -166,7 +166,7 @@ def _stored(storage: MappedFile | RemoteFile, codec: Codec) -> tuple[Wholes, str
 def _loaded(storage: MappedFile | RemoteFile, codec: Codec) -> Index | None:
     """Load the stored index of this file; None if there is none that matches."""
     # An object of the same size and time may be another.
-    has_etag = isinstance(storage, RemoteFile) and storage.head.version.startswith('"')
+    has_etag = isinstance(storage, RemoteFile) and storage.head.is_etag
     looked_at = LOOKED_AT_OF_OBJECT if has_etag else LOOKED_AT
     try:
         indexes, name, identity = _stored(storage, codec)

@@ -24,8 +24,8 @@ from typing import IO, Any, Protocol
 import numpy as np
 
 from adapters.errors import RecordError
-from adapters.records.ahead import read_ahead
-from adapters.records.mapping import NoMapError, living, mapped, most
+from adapters.records.ahead import AHEAD
+from adapters.records.mapping import Mapping, NoMapError, living, most
 from adapters.records.remotefile import RemoteFile
 
 # Most maps at once. Records of further files are copied when they are read.
@@ -51,11 +51,6 @@ class Storage(Protocol):
     def read(self, offset: int, size: int) -> memoryview:
         """Return these bytes; fewer if the storage ends before."""
         ...
-
-
-def cut_short(name: str, number: int, offset: int, expected: int, found: int) -> RecordError:
-    """Build the error for a record that doesn't end within its file."""
-    return RecordError(name, number, offset, f"{expected} bytes", f"{found} before the file's end")
 
 
 _map_lock = threading.RLock()
@@ -123,10 +118,11 @@ class MappedFile:
 
     def will_read(self, offset: int, size: int) -> None:
         """Start read-ahead of these bytes. Doesn't wait."""
-        read_ahead(self.path, offset, size)
+        AHEAD.read(self.path, offset, size)
 
     def close(self) -> None:
         """Unmap the file as soon as no view of it is left."""
+        AHEAD.forget(self.path)
         with _map_lock:
             self._view = None
 
@@ -139,7 +135,7 @@ class MappedFile:
                     raise NoMapError(errno.ENOMEM, "too many files are mapped", self.name)
                 with self._readable() as file:
                     if self.size:  # Something was inflated.
-                        view = self._view = _view_of(file.fileno(), self.size)
+                        view = self._view = _mapped(file.fileno(), self.size)
                         _mapped_files.add(self)
             return view or memoryview(b"")
 
@@ -176,14 +172,14 @@ class MappedFile:
         return {**self.__dict__, "_view": None}
 
 
-def _view_of(descriptor: int, size: int) -> memoryview:
+def _mapped(descriptor: int, size: int) -> memoryview:
     """Map a file; if there is no space, once more without the maps that have no reader now."""
     try:
-        return mapped(descriptor, size).view()
+        return Mapping(descriptor, size).view()
     except NoMapError:
         for other in list(_mapped_files):
             other._view = None
-        return mapped(descriptor, size).view()
+        return Mapping(descriptor, size).view()
 
 
 def peeked(storage: Storage, places: Sequence[int]) -> Storage:
@@ -208,7 +204,7 @@ def peeked(storage: Storage, places: Sequence[int]) -> Storage:
             for place in places:
                 if 0 <= place < storage.size:
                     os.posix_fadvise(file.fileno(), place, 1, os.POSIX_FADV_WILLNEED)
-            mapping = mapped(file.fileno(), storage.size)
+            mapping = Mapping(file.fileno(), storage.size)
             mapping.read_nothing_around()
             light = copy.copy(storage)
             light._view = mapping.view()

@@ -20,10 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adapters.errors import RecordError
+from adapters.images.kernel import load
 from adapters.records.codec import Codec
 from adapters.records.envelope import IN_EXAMPLE
-from adapters.records.storage import Storage, cut_short
-from adapters.remote.checksums import crc32c, crcs_of, extended
+from adapters.records.storage import Storage
 
 NAME = "tfrecord"
 HEADER = struct.Struct("<QI")
@@ -37,6 +37,16 @@ _SHORT_BYTES = 4096
 _MOST_SEARCHED_BYTES = 8 << 20
 _MASK_DELTA = 0xA282EAD8
 
+try:
+    from google_crc32c import extend as _extend
+    from google_crc32c import value as _value
+except ImportError:
+
+    def _value(data: Any) -> int:
+        raise ImportError(
+            "TFRecord files need google-crc32c: pip install 'loader-adapters[records]'"
+        )
+
 
 def masked_crc(data: bytes | memoryview) -> int:
     """Compute the CRC-32C of ``data``, masked as TFRecord does.
@@ -44,13 +54,24 @@ def masked_crc(data: bytes | memoryview) -> int:
     Masking keeps the CRC useful for data that contain CRCs themselves. Source: TensorFlow,
     ``tensorflow/core/lib/hash/crc32c.h``.
     """
-    crc: int = masked(crc32c(data))
-    return crc
+    return masked(_value(data if isinstance(data, bytes) else bytes(data)))
 
 
-def masked(crc: Any) -> Any:
-    """Mask a CRC-32C, or an array of them, for storage."""
+def masked(crc: int) -> int:
+    """Mask a CRC-32C for storage."""
     return ((crc >> 15 | crc << 17) + _MASK_DELTA) & 0xFFFFFFFF
+
+
+def masked_crcs_of(
+    view: memoryview, begins: NDArray[np.int64], ends: NDArray[np.int64]
+) -> NDArray[np.uint32]:
+    """Compute the masked CRC-32C of each range of ``view``, ``(ranges,)``."""
+    kernel = load()
+    if kernel is None:
+        parts = zip(begins.tolist(), ends.tolist())
+        return np.array([masked_crc(view[begin:end]) for begin, end in parts], np.uint32)
+    crc = np.frombuffer(kernel.crcs(view, begins, ends), np.uint32)
+    return ((crc >> 15 | crc << 17) + _MASK_DELTA).astype(np.uint32)
 
 
 def encode(payload: bytes) -> bytes:
@@ -72,7 +93,7 @@ def scan(storage: Storage, verify: bool = True) -> tuple[NDArray[np.int64], NDAr
         window = storage.read(position, min(_WINDOW_BYTES, size - position))
         base, last = position, len(window) - HEADER.size
         if last < 0:
-            raise cut_short(name, len(offsets), position, OVERHEAD_BYTES, size - position)
+            raise _cut(name, len(offsets), position, OVERHEAD_BYTES, size - position)
         while position - base <= last:
             length, crc = unpack(window, position - base)
             if verify and known.get(length) != crc:
@@ -83,7 +104,7 @@ def scan(storage: Storage, verify: bool = True) -> tuple[NDArray[np.int64], NDAr
                     known[length] = crc
             end = position + length + OVERHEAD_BYTES
             if end > size:
-                raise cut_short(name, len(offsets), position, end - position, size - position)
+                raise _cut(name, len(offsets), position, end - position, size - position)
             offsets.append(position)
             sizes.append(end - position)
             position = end
@@ -97,7 +118,7 @@ def read(
     header = storage.read(offset, HEADER.size) if offset >= 0 else memoryview(b"")
     if len(header) < HEADER.size:
         found = max(0, storage.size - offset)
-        raise cut_short(storage.name, number, offset, OVERHEAD_BYTES, found)
+        raise _cut(storage.name, number, offset, OVERHEAD_BYTES, found)
     length, crc = HEADER.unpack(header)
     if verify:
         expected = masked_crc(header[:8])
@@ -105,7 +126,7 @@ def read(
             raise _wrong_crc(storage.name, number, offset, "length", crc, expected)
     if offset + length + OVERHEAD_BYTES > storage.size:
         needed = length + OVERHEAD_BYTES
-        raise cut_short(storage.name, number, offset, needed, storage.size - offset)
+        raise _cut(storage.name, number, offset, needed, storage.size - offset)
     if size is not None and size != length + OVERHEAD_BYTES:
         indexed = f"{size} bytes, as the index has it"
         raise RecordError(storage.name, number, offset, indexed, f"{length + OVERHEAD_BYTES}")
@@ -126,7 +147,7 @@ def end(storage: Storage, offset: int) -> int:
         raise RecordError(storage.name, None, offset, "a length and its CRC", header.hex(" "))
     size: int = HEADER.unpack(header)[0] + OVERHEAD_BYTES
     if offset + size > storage.size:
-        raise cut_short(storage.name, 0, offset, size, storage.size - offset)
+        raise _cut(storage.name, 0, offset, size, storage.size - offset)
     return offset + size
 
 
@@ -158,7 +179,7 @@ def following(storage: Storage, last: int | None, broken: int) -> int:
         while crc_until < candidate - FOOTER.size:
             size = min(_WINDOW_BYTES, candidate - FOOTER.size - crc_until)
             piece = storage.read(crc_until, size)
-            data_crc, crc_until = extended(data_crc, piece), crc_until + len(piece)
+            data_crc, crc_until = _extend(data_crc, bytes(piece)), crc_until + len(piece)
         footer = bytes(storage.read(crc_until, candidate - crc_until))
         if footer == FOOTER.pack(masked(data_crc)):
             return candidate
@@ -178,7 +199,7 @@ def _headers(storage: Storage, start: int) -> Iterator[int]:
         found: NDArray[np.uint32] = np.ndarray(count, "<u4", window, 8, (1,))
         # Skip zeros, which are common in damaged files.
         places = np.flatnonzero((lengths <= left) & ((lengths > 0) | (found > 0)))
-        right = masked(crcs_of(window, places, places + 8)) == found[places]
+        right = masked_crcs_of(window, places, places + 8) == found[places]
         yield from (start + places[right]).tolist()
         start += count
 
@@ -197,6 +218,10 @@ def _wrong_crc(
     return RecordError(
         name, number, offset, f"{expected:#010x}, the CRC of the {what}", f"{found:#010x}"
     )
+
+
+def _cut(name: str, number: int, offset: int, expected: int, found: int) -> RecordError:
+    return RecordError(name, number, offset, f"{expected} bytes", f"{found} before the file's end")
 
 
 CODEC = Codec(

@@ -6,7 +6,7 @@ obstore_client.py  client for obstore; fsspec_client.py for fsspec
 retry.py           retries after transient errors, up to a time limit
 fetch.py           many ranges at once: merged, split, fetched by threads that all files share
 cache.py           folder of fetched data, up to a limit; segments.py the parts of large objects;
-                   all files are the user's alone (privatefiles.py), with CRCs (checksums.py)
+                   all files are the user's alone (privatefiles.py)
 """
 
 from adapters.remote.cache import Cache as Cache

@@ -35,10 +35,9 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from adapters.remote.checksums import crc32c
 from adapters.remote.client import Head
 from adapters.remote.privatefiles import locked, make_private, opened, problem_of, write_whole
-from adapters.remote.segments import SUFFIX, Segment
+from adapters.remote.segments import SUFFIX, Segment, crc_of, write_all
 from adapters.remote.urls import clean, folder_url
 
 log = logging.getLogger("adapters")
@@ -202,11 +201,14 @@ class Cache:
     def segment(self, url: str, head: Head, number: int) -> Segment:
         """Open a segment of this version of an object, counted from 0; it may be empty.
 
+        An ETag identifies the object, whatever its URL's current signature. Without one, the query
+        is part of the identity.
+
         Raises:
             OSError: It can't be created or read.
         """
         size, name = self.segment_bytes, clean(url)
-        folder = self.folder_of([url, head.version, head.size, size])
+        folder = self.folder_of([name if head.is_etag else url, head.version, head.size, size])
         path = os.path.join(folder, f"{number:08}{SUFFIX}")
         if not os.path.exists(path):
             _describe(folder, name, head.version, head.size)
@@ -302,7 +304,12 @@ class Cache:
 
 
 def identity_of(url: str, head: Head) -> bytes:
-    """Return 16 bytes that identify one version of one object; never only zeros."""
+    """Return 16 bytes that identify one version of one object; never only zeros.
+
+    An ETag identifies the object, whatever its URL's current signature. Without one, the query is
+    part of the identity.
+    """
+    url = clean(url) if head.is_etag else url
     named = f"{url}\0{head.version}\0{head.size}".encode("utf-8", "surrogateescape")
     return hashlib.blake2b(named, digest_size=IDENTITY_BYTES).digest()
 
@@ -323,6 +330,7 @@ class Wholes:
 
     def __init__(self, cache: Cache) -> None:
         self.cache = cache
+        self._folders: dict[str, str] = {}
         self._has_warned = False
 
     def has(self, url: str, identity: bytes) -> bool:
@@ -333,13 +341,18 @@ class Wholes:
         """Return the object if it is stored and undamaged."""
         path = self._path(url, identity)
         try:
-            with open(opened(path, os.O_RDONLY), "rb", buffering=0) as file:
-                status = os.fstat(file.fileno())
-                content = memoryview(file.read())
+            descriptor = opened(path, os.O_RDONLY)
         except OSError:
             return None
+        try:
+            status = os.fstat(descriptor)
+            content = memoryview(os.read(descriptor, status.st_size))
+        except OSError:
+            return None
+        finally:
+            os.close(descriptor)
         data, end = content[: -_END.size], content[-_END.size :]
-        if len(end) < _END.size or _END.unpack(end) != (crc32c(data), len(data)):
+        if len(end) < _END.size or _END.unpack(end) != (crc_of(data), len(data)):
             if not self._has_warned:
                 self._has_warned = True
                 log.warning("%s is damaged, or was not written whole; it is replaced", path)
@@ -352,13 +365,16 @@ class Wholes:
     def keep(self, url: str, identity: bytes, data: bytes | memoryview) -> None:
         """Store an object; if that is impossible, warn once and continue."""
         path = self._path(url, identity)
-        content = b"".join((data, _END.pack(crc32c(data), len(data))))
+        content = b"".join((data, _END.pack(crc_of(data), len(data))))
 
         def write() -> None:
             _describe(os.path.dirname(path), folder_url(clean(url)), "", 0)
-            with open(opened(path, os.O_WRONLY | os.O_CREAT), "wb") as file:
-                file.write(content)
-                file.truncate()  # A damaged file may have been longer.
+            descriptor = opened(path, os.O_WRONLY | os.O_CREAT)
+            try:
+                write_all(descriptor, content, 0)
+                os.ftruncate(descriptor, len(content))  # A damaged file may have been longer.
+            finally:
+                os.close(descriptor)
 
         try:
             self.cache.store(write, len(data))
@@ -366,8 +382,14 @@ class Wholes:
             self.cache.failed(error)
 
     def _path(self, url: str, identity: bytes) -> str:
-        folder = self.cache.folder_of(["folder", folder_url(clean(url))])
+        parent = folder_url(clean(url))
+        folder = self._folders.get(parent)
+        if folder is None:
+            folder = self._folders[parent] = self.cache.folder_of(["folder", parent])
         return os.path.join(folder, identity.hex() + SUFFIX)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Wholes, (self.cache,)
 
 
 def _describe(folder: str, url: str, version: str, size: int) -> None:

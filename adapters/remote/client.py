@@ -27,9 +27,11 @@ class Head(NamedTuple):
     size: int
     """Size in bytes."""
     version: str
-    """The ETag in quotes, or another value that identifies the version; "" if there is none."""
+    """The ETag, or another value that identifies the version; "" if there is none."""
     changed_ns: int
     """Modification time in nanoseconds since 1970; 0 if unknown."""
+    is_etag: bool = False
+    """True if ``version`` is an ETag, which is sent with each request."""
 
 
 def quoted(etag: str) -> str:

@@ -20,10 +20,8 @@ from adapters.remote.urls import ListedUrl, clean, folder_of, is_url, matching, 
 _EXTRA = "pip install 'loader-adapters[remote]'"
 
 _Result = TypeVar("_Result")
-_clients: dict[str, Client] = {}
-"""Clients by the place that they are for."""
-# A web URL with a query takes one of its own, of 110 kB.
-_MOST_CLIENTS = 256
+_clients: dict[tuple[str, bool], Client] = {}
+"""Clients by the URL's root, and True if obstore may request such objects."""
 _opening = threading.Lock()
 
 
@@ -33,13 +31,12 @@ def client_of(url: str) -> tuple[Client, str]:
     An ``ImportError`` names the command that installs one; a URL without a bucket or host is a
     ``ValueError``.
     """
-    root, key = obstore_client.parted(url)
+    root, key = split(url)
+    known = root, obstore_client.asks_for(root, key)
     with _opening:
-        client = _clients.get(root)
+        client = _clients.get(known)
         if client is None:
-            if len(_clients) == _MOST_CLIENTS:
-                _clients.pop(next(iter(_clients)))
-            client = _clients[root] = _made(root)
+            client = _clients[known] = _made(root, url)
     return client, key
 
 
@@ -54,17 +51,17 @@ def reader_of(path: str) -> tuple[Reader, str]:
     return client_of(path) if is_url(path) else (LocalFiles(), os.path.abspath(path))
 
 
-def _made(root: str) -> Client:
-    scheme, name = root.partition("://")[0], clean(root)
+def _made(root: str, url: str) -> Client:
+    scheme, name = root.partition("://")[0], clean(url)
     is_known, is_forked = scheme.lower() in obstore_client.SCHEMES, obstore_client.is_forked()
-    if is_known and split(root)[0].endswith("://"):
+    if is_known and root.endswith("://"):
         raise ValueError(
-            f"a URL of this kind must name a bucket or a host, as {scheme}://name/train.rec, "
+            f"a URL of this kind must name a bucket or a host, as {root}name/train.rec, "
             f"got {name!r}"
         )
-    if obstore_client.takes(root):
+    if obstore_client.takes(url):
         return obstore_client.Obstore(root)
-    if fsspec_client.takes(root):
+    if fsspec_client.takes(url):
         try:
             return fsspec_client.FileSystem(root)
         except ImportError as error:  # fsspec lacks a dependency for these URLs.
@@ -74,8 +71,8 @@ def _made(root: str) -> Client:
     if is_known and is_forked:
         raise RuntimeError(
             f"{name}: obstore was used before this process was forked, and its threads are "
-            'not here; start worker processes with "spawn" or "forkserver", or open the file in '
-            "the child alone"
+            'not here; start worker processes with "spawn" or "forkserver", open the file in the '
+            f"child alone, or install the fsspec file system for {scheme}"
         )
     fsspec_brings = f"pip install fsspec, and what it names for {scheme}"
     if not is_known:
@@ -83,7 +80,15 @@ def _made(root: str) -> Client:
             f"{name}: nothing that is installed reads {scheme}://, nor would obstore; where "
             f"fsspec has a file system of that name: {fsspec_brings}"
         )
-    raise ImportError(f"{name}: {scheme}:// needs obstore: {_EXTRA}")
+    if obstore_client.asks_for(root, split(url)[1]):
+        raise ImportError(
+            f"{name}: {scheme}:// needs obstore: {_EXTRA}; or the fsspec file system of that "
+            f"name: {fsspec_brings}"
+        )
+    raise ImportError(
+        f"{name}: obstore would ask for another path, or without the query; the fsspec file "
+        f"system for web servers asks for this one: {_EXTRA}"
+    )
 
 
 def forget() -> None:
@@ -104,12 +109,18 @@ class LocalFiles:
 
     def get(self, key: str, begin: int, end: int, head: Head | None) -> bytes:
         """Return these bytes of that version."""
-        with open(key, "rb") as file:
-            found = _head_of(os.fstat(file.fileno()))
+        descriptor = os.open(key, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            found = _head_of(os.fstat(descriptor))
             if head is not None and found[:2] != head[:2]:
                 raise Changed(f"{found.size} bytes, changed since")
-            file.seek(begin)
-            return file.read(end - begin)
+            pieces = []
+            while begin < end and (piece := os.pread(descriptor, end - begin, begin)):
+                pieces.append(piece)
+                begin += len(piece)
+        finally:
+            os.close(descriptor)
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
 def _head_of(status: os.stat_result) -> Head:

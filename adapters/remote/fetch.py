@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TypeVar
@@ -30,6 +31,8 @@ _MOST_LOW_PRIORITY, _LOW_PRIORITY_BESIDE, _MANY_OTHERS = 32, 2, 16
 # most that a lost or hanging connection costs.
 PIECE_BYTES = 4 << 20
 _IDLE_SECONDS = 0.5
+# Time after which the measured speed of connections is forgotten.
+_REMEMBERED_SECONDS = 60.0
 
 _Given = TypeVar("_Given")
 _Result = TypeVar("_Result")
@@ -97,27 +100,17 @@ class Piece:
         self._done.wait()
 
 
-class Threads:
-    """Thread pool for pieces: awaited ones first, then expected ones, then low-priority ones.
+class _Threads:
+    """Thread pool for pieces: awaited ones first, then expected ones, then low-priority ones."""
 
-    A forked child begins without threads and pieces.
-
-    Args:
-        name: Begin of the threads' names.
-        most: Most threads at once.
-    """
-
-    def __init__(self, name: str, most: int) -> None:
-        self._name, self._most = name, most
-        self._begin_process()
-        os.register_at_fork(after_in_child=self._begin_process)
-
-    def _begin_process(self) -> None:
+    def __init__(self) -> None:
         self._lock = threading.Condition()
         self._wanted: deque[Piece] = deque()
         self._expected: deque[Piece] = deque()
         self._low_priority: deque[Piece] = deque()
         self._count = self._idle = self._at_low_priority = 0
+        self.low_priority_seconds = self.low_priority_at = 0.0
+        """Moving average of a low-priority piece's seconds, and the time of the last update."""
 
     @property
     def _ready(self) -> int:
@@ -127,19 +120,13 @@ class Threads:
         low_priority = max(0, min(len(self._low_priority), most - self._at_low_priority))
         return len(self._wanted) + len(self._expected) + low_priority
 
-    @property
-    def is_idle(self) -> bool:
-        """True if no piece is being fetched, or could be."""
-        return self._count == self._idle and not self._ready
-
-    def submit(self, pieces: Sequence[Piece], expected: bool = False) -> None:
-        """Start these pieces; if ``expected``, after all that callers wait for."""
+    def submit(self, pieces: Sequence[Piece], expected: bool) -> None:
         with self._lock:
             for piece in pieces:
                 soon = self._expected if expected else self._wanted
                 (self._low_priority if piece.low_priority else soon).append(piece)
-            for _ in range(min(self._ready - self._idle, self._most - self._count)):
-                name = f"{self._name}-{self._count + 1}"
+            for _ in range(min(self._ready - self._idle, MOST_THREADS - self._count)):
+                name = f"adapters-fetching-{self._count + 1}"
                 try:
                     threading.Thread(target=self._run, name=name, daemon=True).start()
                 except RuntimeError:  # No resources for a thread: waiting callers fetch.
@@ -152,11 +139,17 @@ class Threads:
             piece = self._next()
             if piece is None:
                 return
+            began = time.monotonic()
             try:
                 piece.run()
             finally:
-                with self._lock:
-                    self._at_low_priority -= piece.low_priority
+                if piece.low_priority:
+                    with self._lock:
+                        self._at_low_priority -= 1
+                        self.low_priority_at = time.monotonic()
+                        self.low_priority_seconds += (
+                            self.low_priority_at - began - self.low_priority_seconds
+                        ) / 8
             del piece
 
     def _next(self) -> Piece | None:
@@ -173,13 +166,19 @@ class Threads:
             return piece
 
 
-_threads = Threads("adapters-fetching", MOST_THREADS)
+_threads = _Threads()
 
 
 def start(pieces: Sequence[Piece], expected: bool = False) -> None:
     """Start to fetch these pieces; if ``expected``, after all that callers wait for."""
     if pieces:
         _threads.submit(pieces, expected)
+
+
+def low_priority_seconds() -> float:
+    """Return the recent average time of a low-priority piece; 0 if unknown or old."""
+    is_known = time.monotonic() - _threads.low_priority_at < _REMEMBERED_SECONDS
+    return _threads.low_priority_seconds if is_known else 0.0
 
 
 def side_by_side(do: Callable[[_Given], _Result], given: Sequence[_Given]) -> list[_Result]:
@@ -206,3 +205,11 @@ def side_by_side(do: Callable[[_Given], _Result], given: Sequence[_Given]) -> li
             other.cancel()
         raise
     return [results[place] for place in range(len(given))]
+
+
+def _in_child() -> None:
+    global _threads
+    _threads = _Threads()
+
+
+os.register_at_fork(after_in_child=_in_child)

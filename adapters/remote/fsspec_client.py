@@ -1,17 +1,17 @@
-"""Client for fsspec's file systems: ``memory://``, ``hdfs://``, ``s3://`` through s3fs, ...
-
-Web servers are left to obstore.
-"""
+"""Client for fsspec's file systems: ``memory://``, ``hdfs://``, ``s3://`` through s3fs, ..."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
 import hashlib
+import re
 from collections.abc import Iterator
 from datetime import datetime
+from email.utils import parsedate_to_datetime
 from importlib.util import find_spec
 from typing import Any
+from urllib.parse import quote
 
 from adapters.remote.client import (
     Changed,
@@ -31,13 +31,21 @@ _TIMES = (
     *("LastModified", "last_modified", "mtime", "modified", "created", "updated"),
     *("Last-Modified", "modify", "modificationTime", "last_write_time"),
 )
+# Headers of a web server's response.
+_TOLD = ("ETag", "Last-Modified")
+_PLACE = re.compile(r"bytes\s+(\d+)-(\d+)/")
+_NO_ESCAPE = re.compile("%(?![0-9A-Fa-f]{2})")
+# Characters that stay unescaped in paths and queries; a "#" would start a fragment.
+_RESERVED = "%/?:@!$&'()*+,;=[]|~"
 # Attempts to fetch an object that doesn't change meanwhile.
 _TRIES = 3
+# Same as obstore's: to connect, and between two parts of a body. Defaults: 5 minutes or none.
+_CONNECT_SECONDS = _READ_SECONDS = 5.0
 
 
 def takes(url: str) -> bool:
-    """True if fsspec is installed and supports the URL's scheme, which isn't the web's."""
-    if is_web(url) or find_spec("fsspec") is None:
+    """True if fsspec is installed and supports the URL's scheme."""
+    if find_spec("fsspec") is None:
         return False
     from fsspec.registry import known_implementations, registry
 
@@ -52,7 +60,14 @@ class FileSystem:
         import fsspec
 
         self._root = root
-        self._files, _ = fsspec.core.url_to_fs(root + "/", skip_instance_cache=False)
+        options: dict[str, Any] = {}
+        if is_web(root) and find_spec("aiohttp"):  # Without it, fsspec says what to install.
+            from aiohttp import ClientTimeout
+
+            limits = ClientTimeout(None, sock_connect=_CONNECT_SECONDS, sock_read=_READ_SECONDS)
+            options = {"client_kwargs": {"timeout": limits}, "encoded": True}
+        self._files, _ = fsspec.core.url_to_fs(root + "/", skip_instance_cache=False, **options)
+        self._is_web = is_web(root) and hasattr(self._files, "set_session")
 
     def head(self, key: str) -> Head:
         """Return the size and version of an object."""
@@ -67,11 +82,21 @@ class FileSystem:
         return _head(info)
 
     def get(self, key: str, begin: int, end: int, head: Head | None) -> bytes:
-        """Return these bytes of that version, which the store is asked for afterwards."""
-        with _translated():
-            data: bytes = self._in_time("cat_file", self._path(key), start=begin, end=end)
-        if head is not None and (found := self.head(key))[:2] != head[:2]:
-            raise Changed(f"{found.size} bytes of version {found.version}")
+        """Return these bytes of that version.
+
+        The response of a web server includes the version. Other stores are asked for it afterwards.
+        """
+        found = None
+        if self._is_web:
+            data, found = self._from_web(key, begin, end, head)
+        else:
+            with _translated():
+                data = self._in_time("cat_file", self._path(key), start=begin, end=end)
+        if head is not None:
+            if found is None or (head.version and not found.version):
+                found = self.head(key)
+            if found[:2] != head[:2]:
+                raise Changed(f"{found.size} bytes of version {found.version}")
         if len(data) > end - begin:
             raise without_ranges(clean(f"{self._root}/{key}"))
         if len(data) < end - begin:
@@ -123,6 +148,41 @@ class FileSystem:
             found: dict[str, Any] = self._in_time("info", self._path(key))
             return found
 
+    def _from_web(self, key: str, begin: int, end: int, head: Head | None) -> tuple[bytes, Head]:
+        """Return these bytes from a web server, and the version in its response."""
+        from fsspec.asyn import sync
+
+        asked = {"Range": f"bytes={begin}-{end - 1}", "Accept-Encoding": "identity"}
+        if head is not None and head.version.startswith('"'):
+            asked["If-Match"] = head.version
+        given = self._files.kwargs
+        options = {**given, "headers": {**given.get("headers", {}), **asked}}
+
+        async def answered() -> tuple[bytes, Head]:
+            session = await self._files.set_session()
+            url = self._files.encode_url(self._path(key))
+            async with session.get(url, **options) as answer:
+                answer.raise_for_status()
+                if answer.status != 206 and (head is None or (begin, end) != (0, head.size)):
+                    raise without_ranges(clean(f"{self._root}/{key}"))
+                headers = {each: answer.headers.get(each) for each in _TOLD}
+                data = await answer.read()
+                place = _PLACE.match(answer.headers.get("Content-Range", ""))
+                if place and (int(place[1]), int(place[2]) + 1) != (begin, begin + len(data)):
+                    raise ConnectionError(
+                        f"bytes {place[1]} to {place[2]} came, and not {begin} to {end - 1}"
+                    )
+                size = answer.headers.get("Content-Range", "").rpartition("/")[2]
+                if not size.isdecimal():
+                    size = len(data) if answer.status != 206 or head is None else head.size
+                return data, _head({"size": size, **headers})
+
+        with _translated():
+            found: tuple[bytes, Head] = sync(
+                self._files.loop, answered, timeout=remaining_seconds()
+            )
+            return found
+
     def _in_time(self, name: str, *arguments: Any, **options: Any) -> Any:
         """Call a method, with the time limit if it is asynchronous.
 
@@ -136,6 +196,8 @@ class FileSystem:
         return sync(self._files.loop, call, *arguments, timeout=remaining_seconds(), **options)
 
     def _path(self, key: str) -> str:
+        if self._is_web:  # Passed unchanged: a signature may cover each byte.
+            key = quote(_NO_ESCAPE.sub("%25", key), _RESERVED)
         return str(self._files._strip_protocol(f"{self._root}/{key}"))
 
 
@@ -173,6 +235,10 @@ def _head(info: dict[str, Any]) -> Head:
     version = "" if named is None else str(info[named])
     if named in ("ETag", "etag"):
         version = quoted(version)
+    if isinstance(changed, str):
+        with contextlib.suppress(TypeError, ValueError):  # It may be no HTTP date.
+            changed_ns = nanoseconds(parsedate_to_datetime(changed))
+            version = version or str(changed_ns)  # Same as obstore's, for objects opened with it.
     if not version and changed is not None:
         version = hashlib.sha256(str(changed).encode()).hexdigest()[:16]
     return Head(int(info.get("size") or 0), version, changed_ns)

@@ -59,26 +59,27 @@ _used_in: int | None = None
 
 
 def takes(url: str) -> bool:
-    """True if obstore is installed and reads URLs of this kind."""
-    is_known = url.partition("://")[0].lower() in SCHEMES
-    return is_known and not is_forked() and find_spec("obstore") is not None
+    """True if obstore is installed and would request exactly this URL."""
+    if url.partition("://")[0].lower() not in SCHEMES or not asks_for(*split(url)):
+        return False
+    return not is_forked() and find_spec("obstore") is not None
 
 
-def parted(url: str) -> tuple[str, str]:
-    """Split a URL into the place of its client, and the object's key there.
+def asks_for(root: str, key: str) -> bool:
+    """True if obstore would request exactly this object.
 
-    obstore escapes the keys of web URLs itself. It has no place for queries, merges slashes and
-    treats ``%2F`` as a slash, so such a URL gets a client of its own, and the key is empty.
+    It escapes the paths of web URLs itself. It ignores queries, merges slashes and treats ``%2F``
+    as a slash, and would then get another object.
     """
-    root, key = split(url)
     if not is_web(root):
-        return root, key
-    # Escapes are case-insensitive.
+        return True
+    if "?" in key or "//" in f"/{key}" or {".", ".."} & {*key.split("/")}:
+        return False
+    if "%" not in key:
+        return True
     meant = _NO_ESCAPE.sub("%25", key)
-    is_plain = quote(unquote(meant), _PLAIN).lower() == quote(meant, _PLAIN + "%").lower()
-    if "?" in key or "//" in f"/{key}" or {".", ".."} & {*key.split("/")} or not is_plain:
-        return url, ""
-    return root, key
+    # Escapes are case-insensitive.
+    return quote(unquote(meant), _PLAIN).lower() == quote(meant, _PLAIN + "%").lower()
 
 
 def is_forked() -> bool:
@@ -87,7 +88,7 @@ def is_forked() -> bool:
 
 
 class Obstore:
-    """One bucket, container or host, such as ``s3://bucket``, or one web URL. Thread-safe."""
+    """One bucket, container or host, such as ``s3://bucket``. Thread-safe."""
 
     def __init__(self, root: str) -> None:
         global _used_in
@@ -103,23 +104,15 @@ class Obstore:
 
     def head(self, key: str) -> Head:
         """Return the size and version of an object."""
-        try:
-            with _translated(self):
-                return _head(self._obstore.head(self._store, self._name(key)))
-        except (PermissionError, Refused):
-            if "?" not in self._root:
-                raise
-        # A URL may be signed for GET alone.
-        with _translated(self, f"{self._root}/{key}".rstrip("/")):
-            options: Any = {"range": (0, 1)}
-            return _head(self._obstore.get(self._store, self._name(key), options=options).meta)
+        with _translated(self):
+            return _head(self._obstore.head(self._store, self._name(key)))
 
     def get(self, key: str, begin: int, end: int, head: Head | None) -> memoryview:
         """Return these bytes of that version."""
         options: Any = {"range": (begin, end)}
-        if head is not None and head.version.startswith('"'):
+        if head is not None and head.is_etag:
             options["if_match"] = head.version
-        with _translated(self, f"{self._root}/{key}".rstrip("/")):
+        with _translated(self, f"{self._root}/{key}"):
             result = self._obstore.get(self._store, self._name(key), options=options)
             found = _head(result.meta)
             if head is not None and found[:2] != head[:2]:
@@ -169,13 +162,11 @@ def _store(root: str) -> Any:
     scheme = scheme.lower()
     if scheme in ("http", "https"):
         options["allow_http"] = scheme == "http"
-        host, slash, path = bucket.partition("/")
-        user, _, host = host.rpartition("@")
+        user, _, host = bucket.rpartition("@")
         if user:
             basic = base64.b64encode(unquote_to_bytes(user)).decode()
             options["default_headers"] = {"Authorization": f"Basic {basic}"}
-        path = path.replace("#", "%23")
-        return obstore.store.HTTPStore(f"{scheme}://{host}{slash}{path}", **given)
+        return obstore.store.HTTPStore(f"{scheme}://{host}", **given)
     if scheme in ("s3", "s3a"):
         endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
         if endpoint:
@@ -200,7 +191,8 @@ def _needs_profile() -> bool:
 def _head(meta: Any) -> Head:
     changed_ns = nanoseconds(meta["last_modified"])
     if meta.get("e_tag"):
-        return Head(meta["size"], quoted(meta["e_tag"]), changed_ns)
+        etag = quoted(meta["e_tag"])
+        return Head(meta["size"], etag, changed_ns, not etag.startswith("W/"))
     return Head(meta["size"], str(changed_ns) if changed_ns else "", changed_ns)
 
 
@@ -233,10 +225,6 @@ def _translated(store: Obstore, ranged: str | None = None) -> Iterator[None]:
             raise NotImplementedError("the store doesn't list") from None
         if ranged is not None and (status == 416 or "Wanted range starting" in text):
             raise Changed("a shorter one") from None
-        if "Content-Length" in text:
-            raise Refused(
-                "the server doesn't say how long it is; copy it to a disk first"
-            ) from None
         if status == 410:
             raise FileNotFoundError(errno.ENOENT, "No such object") from None
         asks_the_machine = _ASKS_THE_MACHINE.search(text) and not store.has_answered

@@ -3,7 +3,7 @@
 ::
 
     segment:  pages of 4,096 bytes, where they stand in the object | table
-    table:    u64 for each page: 0 while it isn't there, else its CRC-32C | 2 << 32
+    table:    u64 for each page: 0 while it isn't there, else its CRC | which CRC << 32
 
 The file is sparse: missing pages take no disk space. A page is written before its entry and used
 only if its CRC matches. So a kill or a power loss leaves pages that are missing or are fetched
@@ -15,26 +15,39 @@ from __future__ import annotations
 
 import contextlib
 import os
+import zlib
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from adapters.remote.checksums import crcs_of
+from adapters.images.kernel import load
 from adapters.remote.privatefiles import make_private, opened
 
 SUFFIX = ".seg"
 PAGE_BYTES = 4096
 _ENTRY = np.dtype("<u8")
-_IS_THERE = np.uint64(2 << 32)
+_ZLIB, _CASTAGNOLI = 1 << 32, 2 << 32
+
+try:
+    from google_crc32c import value as _crc32c
+except ImportError:  # zlib's is slower: 1.3 us a page, against 0.6 (2026-11).
+    _crc32c = None
+
+
+def crc_of(data: bytes | memoryview) -> int:
+    """Compute the table entry of a page."""
+    return zlib.crc32(data) | _ZLIB if _crc32c is None else _crc32c(bytes(data)) | _CASTAGNOLI
 
 
 def entries_of(data: memoryview, pages: NDArray[np.int64]) -> NDArray[np.uint64]:
     """Compute the table entries of these pages of ``data``."""
-    begins = pages * PAGE_BYTES
-    crcs = crcs_of(data, begins, begins + PAGE_BYTES)
-    entries: NDArray[np.uint64] = crcs.astype(_ENTRY) | _IS_THERE
+    begins, kernel = pages * PAGE_BYTES, load()
+    if kernel is None:
+        return np.array([crc_of(data[at : at + PAGE_BYTES]) for at in begins.tolist()], _ENTRY)
+    crcs = np.frombuffer(kernel.crcs(data, begins, begins + PAGE_BYTES), np.uint32)
+    entries: NDArray[np.uint64] = crcs.astype(_ENTRY) | np.uint64(_CASTAGNOLI)
     return entries
 
 

@@ -20,6 +20,9 @@ from adapters.remote.client import Head
 # At least two letters, so Windows drives don't match.
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 _WEB = ("http", "https")
+_WILDCARDS = {"**/": "(?:[^/]+/)*", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+# Parts of a glob: wildcards, characters to choose from, or one character.
+_TOKENS = re.compile(r"\*\*/|\*\*|\[.[^]]*\]|.", re.DOTALL)
 
 
 class ListedUrl(str):
@@ -131,15 +134,24 @@ def matching(pattern: str, keys: Iterator[str]) -> Iterator[str]:
     Raises:
         ValueError: The pattern is invalid.
     """
-    from fsspec.utils import glob_translate
-
     try:
-        compiled = re.compile(glob_translate(pattern))
-    except ValueError:
+        compiled = re.compile(_TOKENS.sub(_translated, pattern))
+    except re.error as error:
         raise ValueError(
-            f"a glob must have ** alone between slashes, if at all, got {pattern!r}"
+            f"a glob must have letters or ranges like [a-z] between brackets, got {pattern!r}: "
+            f"{error}"
         ) from None
-    return (key for key in keys if compiled.match(key))
+    return (key for key in keys if compiled.fullmatch(key))
+
+
+def _translated(glob: re.Match[str]) -> str:
+    token = glob[0]
+    if token in _WILDCARDS:
+        return _WILDCARDS[token]
+    if len(token) == 1:
+        return re.escape(token)
+    held = token[1:-1].replace("\\", "\\\\")
+    return f"[^{held[1:]}]" if held[0] == "!" else f"[{held}]"
 
 
 def is_web(url: str) -> bool:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from adapters.errors import ClosedError, ContentError
 from adapters.readahead import Window
-from adapters.records.ahead import read_ahead
+from adapters.records.ahead import AHEAD
 from adapters.sources.files import Files, measured
 
 # No image file is that large.
@@ -65,7 +65,7 @@ class FileReader:
 
     def _read_ahead(self, numbers: range) -> None:
         for number in numbers:
-            read_ahead(self.files.path(number))
+            AHEAD.read(self.files.path(number))
 
     @property
     def store_is_cached(self) -> bool | None:

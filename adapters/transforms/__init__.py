@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from adapters.transforms.chain import Chain
 from adapters.transforms.colour import ColorJitter
+from adapters.transforms.cutmix import CutMix
 from adapters.transforms.erasing import RandomErasing
 from adapters.transforms.labels import OneHot
-from adapters.transforms.mixing import CutMix, MixUp
+from adapters.transforms.mixup import MixUp
 from adapters.transforms.transform import BatchTransform
 
 __all__ = [

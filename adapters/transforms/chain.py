@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from adapters.arguments import check_function
 from adapters.generators import call_with, generator_argument
-from adapters.transforms.transform import BatchTransform
+from adapters.transforms.transform import BatchTransform, check_generator
 from adapters.user_code import is_thread_safe
 
 
@@ -52,6 +52,7 @@ class Chain(BatchTransform):
                 raise TypeError(f"transforms[{place}] must be callable, got None")
         self.functions = tuple(transforms)
         """Transforms that it calls, in order."""
+        self.copies = False
         self.keeps_nothing = all(getattr(each, "keeps_nothing", False) for each in transforms)
         self.thread_safe = all(map(is_thread_safe, transforms))
         """True if several threads may call it at once."""
@@ -61,9 +62,21 @@ class Chain(BatchTransform):
     def __repr__(self) -> str:
         return f"Chain([{', '.join(map(_name_of, self.functions))}])"
 
+    def __call__(self, batch: Any, rng: np.random.Generator) -> Any:
+        """Transform a batch.
+
+        The input batch stays unchanged, unless your own functions change it.
+        """
+        return self._run(batch, rng, own=False)
+
     def on_own_batch(self, batch: Any, rng: np.random.Generator) -> Any:
         """Transform a batch, in its own memory if the transforms support that."""
-        base, own = rng.integers(0, 2**64, 2, np.uint64), True
+        return self._run(batch, rng, own=True)
+
+    def _run(self, batch: Any, rng: np.random.Generator, own: bool) -> Any:
+        """Transform a batch; ``own`` says that it has no other references."""
+        check_generator(rng)
+        base = rng.integers(0, 2**64, 2, np.uint64)
         for place, transform in enumerate(self.functions):
             ours = transform if isinstance(transform, BatchTransform) else None
             function = ours.on_own_batch if ours is not None and own else transform
@@ -77,7 +90,7 @@ class Chain(BatchTransform):
                     f"transforms[{place}] ({_name_of(transform)}) must return a batch, got None"
                 )
             # A user's function may keep a reference to what it returns.
-            own = ours is not None and ours.keeps_nothing
+            own = ours is not None and ours.keeps_nothing and (own or ours.copies)
         return batch
 
 

@@ -85,14 +85,14 @@ class ColorJitter(BatchTransform):
         image: Place = None,
     ) -> None:
         super().__init__(image, None)
-        if not isinstance(hue, (tuple, list)):
-            hue = (-number("hue", hue, 0, 0.5), float(hue))
-        self._ranges = {
+        self._factors = {
             "brightness": _factors("brightness", brightness),
             "contrast": _factors("contrast", contrast),
             "saturation": _factors("saturation", saturation),
-            "hue": interval("hue", hue, -0.5, 0.5),
         }
+        if not isinstance(hue, (tuple, list)):
+            hue = (-number("hue", hue, 0, 0.5), float(hue))
+        self._hue = interval("hue", hue, -0.5, 0.5)
         if value_range is not None:
             value_range = interval("value_range", value_range, -np.inf)
         self._range = value_range
@@ -101,8 +101,8 @@ class ColorJitter(BatchTransform):
         self._layout = layout
 
     def __repr__(self) -> str:
-        ranges = ", ".join(f"{name}={range_}" for name, range_ in self._ranges.items())
-        return f"ColorJitter({ranges})"
+        factors = ", ".join(f"{name}={range_}" for name, range_ in self._factors.items())
+        return f"ColorJitter({factors}, hue={self._hue})"
 
     def on_own_batch(self, batch: Any, rng: np.random.Generator) -> Any:
         """Change the colours of a batch's images in place."""
@@ -116,13 +116,16 @@ class ColorJitter(BatchTransform):
         if not images.size:
             return images
         count = len(images)
-        drawn = [rng.uniform(*range_, count) for range_ in self._ranges.values()]
+        drawn = {name: rng.uniform(*given, count) for name, given in self._factors.items()}
+        angle = rng.uniform(*self._hue, count)
         chosen = rng.random(count) < self._probability
-        brightness, contrast, saturation = (np.where(chosen, each, 1.0) for each in drawn[:3])
-        angle = np.where(chosen, drawn[3], 0.0)
+        brightness = np.where(chosen, drawn["brightness"], 1.0)
+        contrast = np.where(chosen, drawn["contrast"], 1.0)
+        saturation = np.where(chosen, drawn["saturation"], 1.0)
+        angle = np.where(chosen, angle, 0.0)
         coloured = axes.channels == 3
         grey = np.zeros(count)
-        if self._ranges["contrast"] != (1.0, 1.0):
+        if self._factors["contrast"] != (1.0, 1.0):
             grey = means(images, axes) @ (_GREY if coloured else np.ones(1))
         offsets = (1 - contrast) * brightness * grey
         scale = (brightness * contrast)[:, None, None]

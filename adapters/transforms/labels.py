@@ -29,12 +29,13 @@ class OneHot(BatchTransform):
     Example:
         >>> import numpy as np
         >>> from adapters.transforms import OneHot
-        >>> OneHot(4, label_smoothing=0.2)((np.zeros((2, 8)), np.array([0, 3])))[1]
+        >>> OneHot(4, label_smoothing=0.2)((np.zeros((2, 8)), np.array([0, 3])), None)[1]
         array([[0.85, 0.05, 0.05, 0.05],
                [0.05, 0.05, 0.05, 0.85]], dtype=float32)
     """
 
     draws = False
+    copies = False
 
     def __init__(
         self,
@@ -51,6 +52,10 @@ class OneHot(BatchTransform):
         self._dtype = np.dtype(dtype)
         if self._dtype.kind != "f" and self._smoothing:
             raise ValueError(f"dtype must be a float type for smoothed labels, got {dtype!r}")
+
+    def __call__(self, batch: Any, rng: np.random.Generator | None = None) -> Any:
+        """Replace a batch's labels by one-hot rows; other members are returned uncopied."""
+        return self.on_own_batch(batch, rng)
 
     def on_own_batch(self, batch: Any, rng: np.random.Generator | None = None) -> Any:
         """Replace a batch's labels by one-hot rows; no array is written to."""

@@ -47,6 +47,8 @@ class BatchTransform(abc.ABC):
     """True if only the caller refers to the returned batch, as no other function is called."""
     draws = True
     """True if it needs a generator."""
+    copies = True
+    """True if a call returns arrays that no other object refers to."""
 
     def __init_subclass__(cls, **arguments: Any) -> None:
         super().__init_subclass__(**arguments)
@@ -63,26 +65,23 @@ class BatchTransform(abc.ABC):
         self._image = image
         self._label = label
 
-    def __call__(self, batch: Any, rng: np.random.Generator | None = None) -> Any:
+    def __call__(self, batch: Any, rng: np.random.Generator) -> Any:
         """Return a new batch; the input batch and its arrays stay unchanged.
 
         Args:
             batch: Structure of arrays, whose first axis counts the samples.
-            rng: Source of all random numbers; only ``OneHot`` needs none.
+            rng: Source of all random numbers.
 
         Raises:
             TypeError: An array has an unsupported dtype, or ``rng`` is no generator.
             ValueError: A member is missing, or an array has an unsupported shape.
         """
-        if self.draws and not isinstance(rng, np.random.Generator):
-            raise TypeError(
-                f"rng must be a numpy.random.Generator, got {rng!r}: numpy.random.default_rng(0) "
-                "is one, and a loader gives each batch its own"
-            )
+        if self.draws:
+            check_generator(rng)
         return self.on_own_batch(private(batch), rng)
 
     @abc.abstractmethod
-    def on_own_batch(self, batch: Any, rng: Any) -> Any:
+    def on_own_batch(self, batch: Any, rng: np.random.Generator) -> Any:
         """Transform a batch without other references; its arrays may be written to."""
 
     def __repr__(self) -> str:
@@ -110,6 +109,15 @@ class BatchTransform(abc.ABC):
         if self._label is not None:
             return True
         return isinstance(batch, (tuple, list, dict)) and len(batch) > 1
+
+
+def check_generator(rng: Any) -> None:
+    """Check that ``rng`` is a generator."""
+    if not isinstance(rng, np.random.Generator):
+        raise TypeError(
+            f"rng must be a numpy.random.Generator, got {rng!r}: numpy.random.default_rng(0) "
+            "is one, and a loader gives each batch its own"
+        )
 
 
 def _path(

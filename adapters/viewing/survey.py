@@ -8,12 +8,12 @@ ends the count after the ranges in progress.
 from __future__ import annotations
 
 import concurrent.futures
-import functools
+import itertools
 import os
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -162,27 +162,69 @@ def statistics(
     threads = len(os.sched_getaffinity(0)) if workers == "auto" else int(workers)
     source = source_given(source, "source")
     size, gate = len(source), Gate(("source", each) for each in source.users_code)
-    ranges = [range(start, min(size, start + _RANGE)) for start in range(0, size, _RANGE)]
     fields: dict[str, _Field] = {}
     corrupt: list[tuple[int, str]] = []
-    count = functools.partial(_count, source, gate)
-    with (
-        bar("statistics", " samples", progress) as show,
-        concurrent.futures.ThreadPoolExecutor(threads, "adapters-statistics") as pool,
-    ):
-        for first in range(0, len(ranges), 4 * threads):  # Few wait, so that Ctrl-C ends it soon.
-            some = ranges[first : first + 4 * threads]
-            for numbers, (counts, damaged) in zip(some, pool.map(count, some)):
+    pool = concurrent.futures.ThreadPoolExecutor(threads, "adapters-statistics")
+    with bar("statistics", " samples", progress) as show:
+        try:
+            futures = (
+                pool.submit(_count, source, range(start, min(size, start + _RANGE)), gate)
+                for start in range(0, size, _RANGE)
+            )
+            ahead = deque(itertools.islice(futures, 2 * threads + 1))
+            for end in range(_RANGE, size + _RANGE, _RANGE):
+                counts, damaged = ahead.popleft().result()
+                ahead.extend(itertools.islice(futures, 1))
                 corrupt += damaged
                 for name, each in counts.items():
                     fields.setdefault(name, _Field()).add(each)
-                show(numbers.stop, size)
+                show(min(end, size), size)
+        finally:
+            pool.shutdown(cancel_futures=True)
     return Statistics(
         size, tuple(each.result(name) for name, each in fields.items()), tuple(corrupt)
     )
 
 
 # --- counting ---
+
+
+class _Moments(NamedTuple):
+    """The moments of some values per channel; exact for integers of up to 16 bits."""
+
+    values: int
+    mean: NDArray[np.float64]
+    squares: NDArray[np.float64]
+    """Sums of squared differences from the mean."""
+
+    @classmethod
+    def of(cls, values: NDArray[Any]) -> _Moments:
+        """The moments of one sample with channels in the last axis."""
+        columns = values.reshape(-1, values.shape[-1])
+        count = len(columns)
+        if values.dtype == np.uint8:
+            levels = np.arange(256)
+            counted = np.stack([np.bincount(column, minlength=256) for column in columns.T])
+            sums, squared = counted @ levels, counted @ levels**2
+            mean = sums / count
+            return cls(count, mean, np.maximum(squared - sums * mean, 0.0))
+        mean = columns.mean(axis=0, dtype=np.float64)
+        return cls(count, mean, ((columns - mean) ** 2).sum(axis=0, dtype=np.float64))
+
+    def plus(self, other: _Moments) -> _Moments:
+        """Combine two sets of moments by the formula of Chan, Golub and LeVeque."""
+        if len(self.mean) != len(other.mean):
+            return self._of_all_channels().plus(other._of_all_channels())
+        count = self.values + other.values
+        apart = other.mean - self.mean
+        mean = self.mean + apart * (other.values / count)
+        more = apart**2 * (self.values * other.values / count)
+        return _Moments(count, mean, self.squares + other.squares + more)
+
+    def _of_all_channels(self) -> _Moments:
+        mean = self.mean.mean()
+        squares = self.squares.sum() + self.values * ((self.mean - mean) ** 2).sum()
+        return _Moments(self.values * len(self.mean), np.array([mean]), np.array([squares]))
 
 
 @dataclass
@@ -193,13 +235,9 @@ class _Field:
     labels: Counter[Any] = field(default_factory=Counter)
     """Samples in which the member is an integer or a string."""
     images: int = 0
+    moments: _Moments | None = None
     low: float = np.nan
     high: float = np.nan
-    values: int = 0
-    """Number of values per channel."""
-    mean: NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
-    squares: NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
-    """Sums of squared differences from the mean."""
 
     def count(self, value: Any) -> None:
         """Count the member of one sample."""
@@ -217,10 +255,7 @@ class _Field:
             # NaN is ignored; low and high stay NaN if there are no other values.
             self.low = np.fmin(self.low, np.fmin.reduce(array, axis=None))
             self.high = np.fmax(self.high, np.fmax.reduce(array, axis=None))
-            channels = array.reshape(-1, 1) if image is None else image
-            columns = channels.reshape(-1, channels.shape[-1])
-            mean = columns.mean(axis=0, dtype=np.float64)
-            self._add_values(len(columns), mean, ((columns - mean) ** 2).sum(axis=0))
+            self._add_moments(_Moments.of(array.reshape(-1, 1) if image is None else image))
 
     def add(self, other: _Field) -> None:
         """Add the counts of later samples."""
@@ -228,23 +263,11 @@ class _Field:
         self.low, self.high = np.fmin(self.low, other.low), np.fmax(self.high, other.high)
         self.shapes.update(other.shapes)
         self.labels.update(other.labels)
-        self._add_values(other.values, other.mean, other.squares)
+        if other.moments is not None:
+            self._add_moments(other.moments)
 
-    def _add_values(
-        self, count: int, mean: NDArray[np.float64], squares: NDArray[np.float64]
-    ) -> None:
-        """Combine the moments by the formula of Chan, Golub and LeVeque."""
-        if not (count and self.values):
-            if count:
-                self.values, self.mean, self.squares = count, mean, squares
-            return
-        if len(mean) != len(self.mean):  # Images with other numbers of channels.
-            self.values, self.mean, self.squares = _pooled(self.values, self.mean, self.squares)
-            count, mean, squares = _pooled(count, mean, squares)
-        both, apart = self.values + count, mean - self.mean
-        self.squares = self.squares + squares + apart**2 * (self.values * count / both)
-        self.mean = self.mean + apart * (count / both)
-        self.values = both
+    def _add_moments(self, moments: _Moments) -> None:
+        self.moments = moments if self.moments is None else self.moments.plus(moments)
 
     def result(self, name: str) -> FieldStatistics:
         """The statistics of all samples."""
@@ -260,21 +283,15 @@ class _Field:
         else:
             arrays = "array" if any(shapes) else "number"
             kind = "image" if self.images == samples else arrays
-            if self.values:
-                mean, low, high = tuple(self.mean.tolist()), self.low, self.high
-                std = tuple(np.sqrt(self.squares / self.values).tolist())
+            if self.moments is not None:
+                variance = self.moments.squares / self.moments.values
+                mean, std = tuple(self.moments.mean.tolist()), tuple(np.sqrt(variance).tolist())
+                low, high = self.low, self.high
         return FieldStatistics(name, kind, samples, mean, std, low, high, shapes, counts)
 
 
-def _pooled(count: int, mean: NDArray[np.float64], squares: NDArray[np.float64]) -> Any:
-    """The moments of all channels together."""
-    together = mean.mean()
-    all_squares = squares.sum() + count * ((mean - together) ** 2).sum()
-    return count * len(mean), np.array([together]), np.array([all_squares])
-
-
 def _count(
-    source: Source, gate: Gate, numbers: range
+    source: Source, numbers: range, gate: Gate
 ) -> tuple[dict[str, _Field], list[tuple[int, str]]]:
     """The fields of a range of samples, and the number and error of each that can't be read."""
     fields: dict[str, _Field] = {}

@@ -64,7 +64,7 @@ def test_tiff_without_a_library(monkeypatch):
     for name in ("Tiff", "Gif", "Bmp"):
         monkeypatch.setitem(sys.modules, f"PIL.{name}ImagePlugin", None)
     for kind in ("palette", "GIF", "BMP"):
-        with pytest.raises(ImportError, match="needs Pillow: pip install 'loader-adapters"):
+        with pytest.raises(ImportError, match="palette need Pillow: pip install pillow"):
             NEAREST.decode(DAMAGEABLE[kind])
 
 

@@ -51,9 +51,7 @@ def test_folder_numbers_classes_by_name(tmp_path):
 ODD = os.fsdecode(b"odd \xff\xfe.jpg")
 
 
-@pytest.mark.parametrize(
-    "name", [" .jpg", "größe 漢字.JPG", ODD, "new\nline.jpg", "deeper/-of-.jpg"]
-)
+@pytest.mark.parametrize("name", [" .jpg", "größe 漢字.JPG", ODD, "new\nline", "deeper/-of-.jpg"])
 def test_folder_has_files_of_any_name(tmp_path, name):
     source = folder(tmp_path / "in", 2)
     path = source / "bee" / name
@@ -64,7 +62,7 @@ def test_folder_has_files_of_any_name(tmp_path, name):
     ]
 
 
-@pytest.mark.parametrize("name", ["ant/broken.jpg", "ant/pipe.jpg"])
+@pytest.mark.parametrize("name", ["ant/broken.jpg", "broken.jpg", "ant/pipe.jpg"])
 def test_folder_names_broken_links_and_pipes(tmp_path, name):
     """And doesn't wait for a pipe."""
     source = folder(tmp_path / "in", 2)
@@ -75,12 +73,11 @@ def test_folder_names_broken_links_and_pipes(tmp_path, name):
     assert skipped_of(source, tmp_path / "out") == [str(source / name)]
 
 
-def test_folder_leaves_out_what_open_images_does(tmp_path, caplog):
+def test_folder_with_a_file_beside_its_classes_is_refused(tmp_path):
     source = folder(tmp_path / "in", 2)
-    for name in ("loose.jpg", "ant/read.me"):
-        (source / name).write_bytes(jpeg(0))
-    assert len(records_of(source, tmp_path / "out")) == 2
-    assert "left out 1 files that aren't named like images (1 .me) and 1 images" in caplog.text
+    (source / "loose.jpg").write_bytes(jpeg(0))
+    with pytest.raises(RecordError, match=r"loose\.jpg.*a file in the folder of its class"):
+        packed_of(source, tmp_path / "out")
 
 
 @pytest.mark.parametrize(("made", "message"), [("", "a folder per class"), ("ant", "at least one")])
@@ -101,13 +98,14 @@ def test_every_input_is_packed_or_skipped(tmp_path, format):
     why = "0 bytes|54 68 69 73|damaged"
     with pytest.raises(RecordError, match=rf"ant/no image \d\.jpg.*({why})"):
         packed_of(source, out, format)
+    (source / "loose.txt").write_bytes(b"loose")
     manifest = packed_of(source, out, format, on_error="skip", shard_bytes=2000)
     skipped = {each.name for each in manifest.skipped}
     files = {str(path): path.read_bytes() for path in source.rglob("*") if path.is_file()}
     found = packed(out, manifest)
     kept = sorted(files.keys() - skipped)
     assert sorted(image for _, _, image in found) == sorted(files[name] for name in kept)
-    assert (accounted(manifest), manifest.read, len(skipped)) == (True, len(files), 4)
+    assert (accounted(manifest), manifest.read, len(skipped)) == (True, len(files), 5)
     # Ids leave out what was skipped.
     assert {identity for _, identity, _ in found} < set(range(len(files)))
     for path in source.rglob("*.jpg"):

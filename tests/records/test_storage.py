@@ -203,5 +203,5 @@ def test_file_is_read_without_room_for_a_map(kind, tmp_path, monkeypatch):
     path.write_bytes(content if kind == "plain" else gzip.compress(content))
     files = RecordFiles(path)
     files.shards[0].close()
-    monkeypatch.setattr(storage, "mapped", no_room)
+    monkeypatch.setattr(storage, "Mapping", no_room)
     assert [bytes(files.read(number)) for number in range(2)] == [b"one", b"two"]

@@ -38,8 +38,12 @@ def poisoned(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _await_what_is_fetched() -> None:
     """What a source that failed had asked for ahead; a server that hangs isn't waited for long."""
-    deadline = time.monotonic() + 1
-    while not fetch._threads.is_idle and time.monotonic() < deadline:
+    threads, deadline = fetch._threads, time.monotonic() + 1
+
+    def busy() -> bool:
+        return bool(threads._ready) or threads._count > threads._idle
+
+    while busy() and time.monotonic() < deadline:
         time.sleep(0.005)
 
 
@@ -51,6 +55,13 @@ def server() -> Iterator[RangeServer]:
             reading.close()  # What is fetched ahead would ask on when the server is gone.
         _await_what_is_fetched()
     clients.forget()
+
+
+@pytest.fixture(scope="session")
+def loop() -> None:
+    """fsspec's own thread, which stays."""
+    pytest.importorskip("aiohttp", reason="fsspec asks web servers by aiohttp")
+    pytest.importorskip("fsspec.asyn", reason="the fallback is fsspec's").get_loop()
 
 
 def payloads(count: int = SIZE, most: int = 3000) -> list[bytes]:

@@ -39,8 +39,6 @@ class Settings:
     hung: float = 0.0
     """Share of requests that are never answered."""
     without_etag: bool = False
-    without_head: bool = False
-    """Refuse HEAD, as a URL that is signed for GET does."""
     without_ranges: bool = False
     """Give the whole object, whatever range is asked for."""
     other_ranges: bool = False
@@ -158,8 +156,6 @@ class RangeServer:
             return await self._said(writer, "401 Unauthorized")
         if settings.status:
             return await self._said(writer, settings.status)
-        if settings.without_head and method == "HEAD":
-            return await self._said(writer, "403 Forbidden")
         chance -= settings.refused
         if chance < settings.hung:
             self.counted.faults += 1

@@ -125,6 +125,16 @@ def test_windows_that_nobody_reads_make_room(bucket, monkeypatch):
             assert remotefile.window_bytes() <= remotefile.MOST_WINDOW_BYTES
 
 
+def test_slow_connections_fetch_single_records(bucket, monkeypatch):
+    urls, server = bucket
+    monkeypatch.setattr(files, "low_priority_seconds", lambda: 0.6)
+    monkeypatch.setattr(remotefile, "GAP_BYTES", 0)
+    with open_records(urls) as source, sequence(source) as remote:
+        assert of(remote, 1) == expected(1)
+        assert remotefile.window_bytes() == 0
+    assert asked(server, least=BYTES * BLOCK // 2) == []
+
+
 def test_index_in_another_order(server, tmp_path):
     path = written(tmp_path, "recordio", records())
     lines = path.with_suffix(".idx").read_text().splitlines(keepends=True)
@@ -149,11 +159,9 @@ def test_cache_gets_whole_blocks(bucket, tmp_path):
 def test_no_room_for_a_window_is_no_error(bucket, monkeypatch):
     urls, _ = bucket
 
-    class Full(dict):
-        def __setitem__(self, *_: object) -> None:
-            raise NoMapError("too many maps")
+    def refused(*_: object) -> None:
+        raise NoMapError("too many maps")
 
     with open_records(urls) as source, sequence(source) as remote:
-        for shard in source._files.shards:
-            shard.storage._windows = Full()
+        monkeypatch.setattr(remotefile.MemoryRegion, "add_block", refused)
         assert of(remote, 1) == expected(1)

@@ -276,3 +276,14 @@ def test_full_disk_is_tried_again(url, tmp_path, expected, monkeypatch):
     with open_records(url, cache=tmp_path / "cache") as source:
         assert source[:] == expected
         assert source._files.shards[0].storage.uses_cache
+
+
+def test_pages_of_another_crc_are_fetched_again(server, url, tmp_path, expected, monkeypatch):
+    """zlib's are of a process without google-crc32c and without the kernel."""
+    with monkeypatch.context() as patch:
+        patch.setattr(segments, "load", lambda: None)
+        patch.setattr(segments, "_crc32c", None)
+        assert open_records(url, cache=tmp_path / "cache")[:] == expected
+    server.counted.bytes = 0
+    assert open_records(url, cache=tmp_path / "cache")[:] == expected
+    assert server.counted.bytes > 0

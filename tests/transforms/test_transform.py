@@ -17,7 +17,7 @@ from adapters.transforms import (
     OneHot,
     RandomErasing,
     colour,
-    mixing,
+    mixup,
 )
 from tests.batches import exact
 
@@ -289,7 +289,7 @@ def test_kernel_mixes_as_numpy(size, dtype, monkeypatch):
     kinds = [images, images.astype(images.dtype.newbyteorder()), shifted]
     with np.errstate(invalid="ignore"):
         mixed = [MixUp()(each, rng()) for each in kinds]
-        monkeypatch.setattr(mixing, "kernel_for", lambda images: None)
+        monkeypatch.setattr(mixup, "kernel_for", lambda images: None)
         plain = MixUp()(images, rng())
     for each in mixed:
         assert each.astype(dtype).tobytes() == plain.tobytes()

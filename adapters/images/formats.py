@@ -1,0 +1,184 @@
+"""Images that are neither JPEG, PNG, JPEG 2000 nor NPY: checks of headers, then a decoder.
+
+OpenCV decodes them, but tifffile the TIFFs whose bands OpenCV doesn't read, and Pillow indices of
+palettes. OpenCV's own limit is 2^30 pixels, and of several images it takes the first; so the size
+and the number of images are read from the header before, of all kinds that ``open_images`` finds.
+
+Source: GIF89a; the WebP Container Specification.
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+import re
+import struct
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adapters.errors import ContentError
+from adapters.images import exif, opencv, pillow, tiff
+
+_PNM = re.compile(rb"P[1-6fF](?:\s(?:\s|#[^\r\n]*[\r\n])*(\d+))(?:\s(?:\s|#[^\r\n]*[\r\n])*(\d+))")
+# Kinds of blocks in a GIF, and the flag of a colour table.
+_EXTENSION, _IMAGE, _TABLE = 0x21, 0x2C, 0x80
+# Pillow's plugins for files that may have a palette.
+_WITH_PALETTE = {b"GI": "Gif", b"BM": "Bmp"}
+# TIFF photometric interpretations.
+_GREYS, _RGB, _PALETTE, _CMYK = (0, 1), 2, 3, 5
+# TIFF extra sample: an alpha that the colours aren't multiplied by.
+_UNASSOCIATED = 2
+# TIFF sample formats; below, with their bits.
+_UNSIGNED, _SIGNED, _FLOATING = 1, 2, 3
+_READ_BY_OPENCV = {(_UNSIGNED, 8), (_UNSIGNED, 16), (_FLOATING, 32), (_FLOATING, 64)} | {
+    (_SIGNED, bits) for bits in (8, 16, 32)
+}
+_MOST_VALUES = 1 << 31
+
+
+def size_in_header(buffer: memoryview | bytes) -> tuple[int, int] | None:
+    """Read height and width, and check them; None for a TIFF and kinds that aren't known here."""
+    view = memoryview(buffer)
+    head = bytes(view[:32])
+    try:
+        if head.startswith(b"BM"):
+            is_old = struct.unpack_from("<I", view, 14) == (12,)
+            width, height = struct.unpack_from("<HH" if is_old else "<ii", view, 18)
+            height = abs(height)
+        elif _is_webp(head):
+            # The size of a canvas; without one, there are at most 16,383 x 16,383.
+            width, height = (int.from_bytes(head[at : at + 3], "little") + 1 for at in (24, 27))
+        elif head.startswith(b"GIF8"):
+            width, height = struct.unpack_from("<HH", view, 6)
+        elif re.match(rb"P[1-6fF]\s", head):
+            found = _PNM.match(view)
+            if found is None:
+                raise ValueError("no width and height behind its first letters")
+            width, height = map(int, found.groups())
+        else:
+            return None
+    except (struct.error, ValueError) as error:
+        raise _damaged(error) from error
+    opencv.check_size(height, width)
+    return height, width
+
+
+def _damaged(error: Exception) -> ContentError:
+    return ContentError("an image whose header says how large it is", f"a damaged one: {error}")
+
+
+def _is_webp(head: bytes) -> bool:
+    """True for a WebP with a canvas."""
+    return head[:4] == b"RIFF" and head[8:16] == b"WEBPVP8X"
+
+
+def _images_of_gif(view: memoryview) -> int:
+    """Count the images of a GIF: a header, an optional colour table, then blocks."""
+    if len(view) < 13:
+        return 1
+    at, images = 13 + _table_bytes(view[10]), 0
+    while at + 10 <= len(view) and view[at] in (_EXTENSION, _IMAGE):
+        if view[at] == _IMAGE:
+            images += 1
+            at += 11 + _table_bytes(view[at + 9])
+        else:
+            at += 2
+        while at < len(view) and view[at]:  # Data sub-blocks, each with its length.
+            at += 1 + view[at]
+        at += 1
+    return images
+
+
+def _table_bytes(flags: int) -> int:
+    return 3 << (flags & 7) + 1 if flags & _TABLE else 0
+
+
+def _images_of_webp(view: memoryview) -> int:
+    """Count the frames of a WebP: chunks of a name, u32 bytes and data, padded to even sizes."""
+    at, frames = 12, 0
+    while at + 8 <= len(view):
+        frames += bytes(view[at : at + 4]) == b"ANMF"
+        size = int.from_bytes(view[at + 4 : at + 8], "little")
+        at += 8 + size + size % 2
+    return max(frames, 1)
+
+
+def decode(buffer: memoryview | bytes, indices: bool) -> NDArray[Any]:
+    """Decode an image as stored; ``indices`` asks for those of a palette, if it has one."""
+    view = memoryview(buffer)
+    if tiff.is_tiff(view):
+        return _tiff(buffer, indices)
+    size_in_header(view)
+    if bytes(view[:4]) == b"GIF8":
+        _check_one(_images_of_gif(view))
+    elif _is_webp(bytes(view[:16])):
+        _check_one(_images_of_webp(view))
+    kind = _WITH_PALETTE.get(bytes(view[:2]))
+    found = pillow.indices(buffer, kind) if indices and kind is not None else None
+    return opencv.decode(buffer) if found is None else found
+
+
+def _check_one(images: int) -> None:
+    if images > 1:
+        raise ContentError(
+            "a file of one image (a function as decode= makes one array of several)",
+            f"one of {images} pages or frames",
+        )
+
+
+def _tiff(buffer: memoryview | bytes, indices: bool) -> NDArray[Any]:
+    """Decode the first page upright, by OpenCV if it reads all of it, else by tifffile."""
+    try:
+        tags, pages = tiff.first_page(buffer)
+        height, width = tags.get(tiff.HEIGHT, 0), tags.get(tiff.WIDTH, 0)
+        if height is None or width is None:
+            raise ValueError("a size that is no integer")
+    except (struct.error, ValueError) as error:
+        raise _damaged(error) from error
+    opencv.check_size(height, width)
+    _check_one(pages)
+    bands, bits = tags.get(tiff.SAMPLES) or 1, tags.get(tiff.BITS) or 1
+    colours = tags.get(tiff.PHOTOMETRIC)
+    found = pillow.indices(buffer, "Tiff") if indices and colours == _PALETTE else None
+    if found is not None:
+        return found
+    number = tags.get(tiff.FORMAT) or _UNSIGNED
+    is_usual = bands == 1 or (bands == 3 and colours not in _GREYS)
+    is_usual = is_usual and bits <= 8 and number == _UNSIGNED
+    if is_usual or colours in (_PALETTE, _CMYK):
+        image = opencv.decode(buffer, "IMREAD_COLOR")
+        return image[:, :, :1] if bands == 1 and colours != _PALETTE else image
+    is_together = bands == 1 or (tags.get(tiff.PLANAR) or 1) == 1
+    is_read = bands == 1 or (bands in (3, 4) and colours == _RGB)
+    is_read = is_read or (bands == 3 and number == _FLOATING)
+    if is_read and is_together and (number, bits) in _READ_BY_OPENCV:
+        image = opencv.decode(buffer)
+        # OpenCV multiplies 8-bit colours by their alpha.
+        is_multiplied = bands == 4 and bits == 8 and tags.get(tiff.EXTRA) == _UNASSOCIATED
+        if is_multiplied and not (image[:, :, 3] == 255).all():
+            return pillow.rgba_of_tiff(buffer)
+        return image
+    return _by_tifffile(buffer, tags, bands, bits)
+
+
+def _by_tifffile(
+    buffer: memoryview | bytes, tags: tiff.Tags, bands: int, bits: int
+) -> NDArray[Any]:
+    if (tags.get(tiff.HEIGHT) or 0) * (tags.get(tiff.WIDTH) or 0) * bands > _MOST_VALUES:
+        raise ContentError(f"a TIFF of at most {_MOST_VALUES:,} values", f"one of {bands} bands")
+    try:
+        module = importlib.import_module("tifffile")
+    except ImportError:
+        raise ImportError(
+            f"a TIFF of {bands} bands of {bits} bits needs tifffile: pip install tifffile"
+        ) from None
+    try:
+        with module.TiffFile(io.BytesIO(buffer)) as file:
+            page = file.pages[0]
+            image = page.asarray()
+    except Exception as error:
+        raise ContentError("a TIFF image", f"what tifffile refuses: {error}") from error
+    image = np.moveaxis(image, 0, -1) if page.axes == "SYX" else image
+    return exif.upright(image, tags.get(tiff.ORIENTATION) or 1)
