@@ -247,16 +247,23 @@ def test_forks_end_with_the_trainer(end, run_forks):
         os.read(begun, 1)
         workers = [psutil.Process(pid) for pid in children(trainer)]
         assert len(workers) == 2
-        for pid in [trainer, *children(trainer)] if "{end}" == "SIGINT" else [trainer]:
-            os.kill(pid, signal.{end})
-        assert os.waitstatus_to_exitcode(os.waitpid(trainer, 0)[1]) == -signal.{end}
+        ended = 0, 0
+        while not ended[0]:
+            for pid in [trainer, *children(trainer)] if "{end}" == "SIGINT" else [trainer]:
+                os.kill(pid, signal.{end})
+            again = time.monotonic() + 5  # Python drops a Ctrl-C that comes in MXNet's __del__.
+            while not ended[0] and time.monotonic() < again:
+                time.sleep(0.02)
+                ended = os.waitpid(trainer, os.WNOHANG)
+        assert os.waitstatus_to_exitcode(ended[1]) == -signal.{end}
         while any(each.is_running() and each.status() != "zombie" for each in workers):
             time.sleep(0.02)
     """)
     # It may come while another exception is handled, whose traceback is printed before it.
     handled = errors.count("During handling of the above exception")
-    expected = 1 if end == "SIGINT" else 0
-    assert errors.count("Traceback") - handled == errors.count("KeyboardInterrupt") == expected
+    found = errors.count("KeyboardInterrupt")
+    assert errors.count("Traceback") - handled == found
+    assert (found > 0) == (end == "SIGINT")
 
 
 @pytest.mark.parametrize("beside", ["torch", "main"], ids=["a library", "another thread"])
