@@ -102,7 +102,8 @@ def _has_its_own(sample: Any) -> bool:
 
 def detach(leaves: list[Any], allocate: Allocate) -> None:
     """Replace leaves that other code can reach by copies; this list alone refers to them."""
-    times, copies = Counter(map(id, leaves)), dict[int, Any]()
+    times = Counter(map(id, leaves))
+    copies: dict[int, Any] = {}
     for place in range(len(leaves)):
         name = id(leaves[place])
         if not isinstance(leaves[place], np.ndarray):

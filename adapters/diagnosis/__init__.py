@@ -11,6 +11,6 @@ has an entry for each front end.
 """
 
 from adapters.diagnosis.examination import diagnose
-from adapters.diagnosis.verdict import Diagnosis
+from adapters.diagnosis.report import Diagnosis
 
 __all__ = ["Diagnosis", "diagnose"]

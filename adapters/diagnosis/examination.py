@@ -28,6 +28,7 @@ from adapters.diagnosis.front_end import (
     front_ends_near,
     settled_of,
 )
+from adapters.diagnosis.report import Diagnosis
 from adapters.diagnosis.timing import (
     LEAST_OF_A_ROUND,
     SKIPPED,
@@ -41,7 +42,7 @@ from adapters.diagnosis.timing import (
     undisturbed,
     wait_for_devices,
 )
-from adapters.diagnosis.verdict import Diagnosis, Figures, Workers, medians_of
+from adapters.diagnosis.verdict import Figures, Workers, medians_of
 from adapters.engine import Engine, Settings, usable_cpus
 from adapters.images.kernel import load
 

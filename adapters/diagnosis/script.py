@@ -29,6 +29,7 @@ from adapters.diagnosis.front_end import (
     front_end_of,
     settled_of,
 )
+from adapters.diagnosis.report import Diagnosis
 from adapters.diagnosis.timing import (
     LEAST_OF_A_ROUND,
     SKIPPED,
@@ -39,7 +40,6 @@ from adapters.diagnosis.timing import (
     endless,
     rest,
 )
-from adapters.diagnosis.verdict import Diagnosis
 from adapters.errors import ScriptError
 
 

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from adapters.batch.plan import Plan
+from adapters.diagnosis.advice import gain_in_words
 from adapters.diagnosis.front_end import front_end_for
 from adapters.diagnosis.timing import SKIPPED, samples_in, timed, undisturbed
-from adapters.diagnosis.verdict import gain_in_words
 from adapters.engine import Engine, Settings, obstacle_to_processes, usable_cpus
 
 ROUNDS = 3
@@ -50,15 +50,15 @@ class Sweep:
         speeds: Samples/s of each setting in each round, in the order of the table.
         left_out: Reasons why some kinds were not tried.
         samples: Number of samples in a batch.
+        call: Makes the arguments to paste into the loader's call of a kind, workers and a queue.
         own: The loader's own setting; None if it can't be swept over.
-        call: The arguments to paste into the loader's call, from the fields of a ``Setting``.
     """
 
     speeds: dict[Setting, list[float]]
     left_out: tuple[str, ...]
     samples: int
+    call: Callable[[str, str, int], str]
     own: Setting | None = None
-    call: Callable[[str, str, int], str] = "{} {} {}".format
 
     @property
     def medians(self) -> dict[Setting, float]:
@@ -144,7 +144,7 @@ def sweep(
             queues = [best._replace(queue=queue) for queue in (*_QUEUES, *more)]
             measure([each for each in queues if each not in speeds])
     progress(total, total)
-    return Sweep(speeds, left_out, samples, own, front_end.call)
+    return Sweep(speeds, left_out, samples, front_end.call, own)
 
 
 def _setting_of(settings: Settings) -> Setting | None:

@@ -363,7 +363,9 @@ class Cluster(Executor):
             fetching = self._dask.worker.get_data_from_worker(self._client.rpc, [key], address)
             try:
                 answer = await asyncio.wait_for(fetching, _FETCH_SECONDS)
-            except (OSError, asyncio.TimeoutError) as error:
+            except asyncio.TimeoutError:
+                log.info("%s of the Dask cluster took over %s s", address, _FETCH_SECONDS)
+            except OSError as error:
                 self._out_of_reach.add(address)
                 log.info("%s of the Dask cluster can't be reached: %s", address, error)
             else:  # A busy worker sends nothing.

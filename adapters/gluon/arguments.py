@@ -150,5 +150,4 @@ def may_fork() -> bool:
 
     MXNet stops its engine's threads for a fork. Other libraries don't.
     """
-    by_descriptor = hasattr(os, "memfd_create")  # A fork must not delete files in a folder.
-    return by_descriptor and not any(name in sys.modules for name in _THREADED)
+    return not any(name in sys.modules for name in _THREADED)

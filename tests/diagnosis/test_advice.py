@@ -11,7 +11,8 @@ import pytest
 
 from adapters import SafeSequence, diagnose
 from adapters.diagnosis import Diagnosis
-from adapters.diagnosis.verdict import Workers, with_workers
+from adapters.diagnosis.advice import with_workers
+from adapters.diagnosis.verdict import Workers
 from tests.diagnosis.made_up import BUSY, made_up
 from tests.diagnosis.planted import BATCH_SIZE, Numbers
 from tests.diagnosis.test_verdict import COLLATION, COPY, FOREIGN, INLINE, STEP, STORAGE, TRANSFORMS

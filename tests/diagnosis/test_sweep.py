@@ -22,7 +22,9 @@ TWO_PROCESSES = Setting("processes", 2, 10)
 
 def found(**speeds: float) -> Sweep:
     """Made-up speeds of the settings above, by name."""
-    return Sweep({globals()[name]: [speed] * 3 for name, speed in speeds.items()}, (), 8)
+    return Sweep(
+        {globals()[name]: [speed] * 3 for name, speed in speeds.items()}, (), 8, FRONT_END.call
+    )
 
 
 class Unsendable:
@@ -126,7 +128,9 @@ def test_ctrl_c_leaves_no_engine_open(monkeypatch):
 
 
 def test_table_has_medians_and_ranges():
-    _, _, *lines = str(Sweep({TWO_THREADS: [1000, 3000, 2000], AUTO: [5]}, (), 8)).splitlines()
+    _, _, *lines = str(
+        Sweep({TWO_THREADS: [1000, 3000, 2000], AUTO: [5]}, (), 8, FRONT_END.call)
+    ).splitlines()
     assert lines[0].split() == ["threads", "2", "10", "2,000", "1,000", "to", "3,000"]
     assert lines[1].split()[:2] == ["auto", "auto"]
 
@@ -140,5 +144,5 @@ def test_table_has_medians_and_ranges():
     ],
 )
 def test_line_can_be_pasted(setting, line):
-    found = Sweep({setting: [1]}, (), 8, call=FRONT_END.call)
+    found = Sweep({setting: [1]}, (), 8, FRONT_END.call)
     assert str(found).splitlines()[-1] == f"  SafeSequence(..., {line}"
