@@ -8,7 +8,8 @@ the thread that takes the batches, and ``current`` may be read from any thread.
        ^      (the settings take turns, some periods each)  |
        +------------------- the pace changes ---------------+
 
-While settling, batches made with the previous setting are used up.
+While settling, batches made with the previous setting are used up. After a slower setting, the
+first one is used for longer, so that slower ones take about a tenth of the batches.
 """
 
 from __future__ import annotations
@@ -20,11 +21,13 @@ from collections.abc import Sequence
 
 # Least duration and number of batches of a period; with slow batches, the second pair applies.
 # Measured with Keras on JAX, steps of 0.8 ms: periods of 32 batches differ by 2 to 5%.
-_PERIOD_SECONDS, _PERIOD_BATCHES = 0.05, 32
+_PERIOD_SECONDS, _PERIOD_BATCHES = 0.02, 32
 _LONG_PERIOD_SECONDS, _LONG_PERIOD_BATCHES = 0.3, 6
 _PERIODS = 3
 # A setting slower than the first by this factor in a period gets no other one.
 _HOPELESS = 1.3
+# Batches with the first setting for each one with a slower setting.
+_REST = 9
 # With batches slower than this, trying fewer workers would cost more than a few batches. They are
 # not tried if several are faster by this factor than one batch alone.
 _SLOW_SECONDS, _CLEARLY = 0.005, 1.3
@@ -59,12 +62,17 @@ class Comparison:
         self.decided = False
         """True if the fastest setting has been found."""
         self._paces: dict[int, list[float]] = {setting: [] for setting in self._settings}
+        self._rest = 0
+        """Batches with the first setting, before another one is tried."""
         self._use(self._settings[0])
 
     def _use(self, setting: int) -> None:
         self.current = setting
         """Number of workers to use now."""
         self._left_to_settle = self._settle
+        if setting == self._settings[0]:
+            self._left_to_settle += self._rest
+            self._rest = 0
         self._moments: list[float] = []
 
     def delivered(self, moment: float, alone_seconds: float) -> None:
@@ -90,33 +98,45 @@ class Comparison:
             self._moments = self._moments[-1:]
             self._look_for_change()
             return
-        if self.current == first > 1 and max(_SLOW_SECONDS, _CLEARLY * pace) < alone_seconds:
+        if self.current != first:
+            self._rest += _REST * (self._settle + len(self._moments))
+            if pace > _HOPELESS * left[first][-1]:
+                del left[self.current]
+        elif first > 1 and max(_SLOW_SECONDS, _CLEARLY * pace) < alone_seconds:
             left = {setting: left[setting] for setting in left if setting >= first}
-        elif self.current != first and pace > _HOPELESS * left[first][-1]:
-            del left[self.current]
+        left = {setting: left[setting] for setting in left if not self._has_lost(setting)}
         self._paces = left
         missing = [each for each in left if len(left[each]) < _PERIODS + (each == first)]
         if len(left) > 1 and missing:
+            if any(paces and paces[-1] < left[first][-1] for paces in left.values()):
+                self._rest = 0  # Another one is faster, so far.
             self._use(min(missing, key=lambda setting: len(left[setting])))
             return
-        found = {setting: self._relative(left[setting]) for setting in left if setting != first}
+        found = {each: statistics.median(self._relative(each)) for each in left if each != first}
         best = min(found, key=found.__getitem__, default=first)
         self._decide(best if _GAIN * found.get(best, 1.0) < 1 else first)
 
-    def _relative(self, paces: list[float]) -> float:
-        """Pace of a setting in units of the first one's.
+    def _relative(self, setting: int) -> list[float]:
+        """Paces of a setting in units of the first one's.
 
         Each period is compared with those of the first setting before and after it, as a loop gets
         faster while files and memory are used for the first time.
         """
         around = itertools.pairwise(self._paces[self._settings[0]])
-        return statistics.median(
-            pace / math.sqrt(before * after) for pace, (before, after) in zip(paces, around)
-        )
+        return [
+            pace / math.sqrt(before * after)
+            for pace, (before, after) in zip(self._paces[setting], around)
+        ]
+
+    def _has_lost(self, setting: int) -> bool:
+        """True if the median of a setting's periods can't be faster than the first one any more."""
+        slower = [pace for pace in self._relative(setting) if _GAIN * pace >= 1]
+        return setting != self._settings[0] and len(slower) > _PERIODS // 2
 
     def _decide(self, setting: int) -> None:
         self.decided = True
         self._decided_pace = self._paces[setting][-1]
+        self._rest = 0
         self._use(setting)
         self._paces = {setting: []}
 

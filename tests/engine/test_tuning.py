@@ -260,8 +260,15 @@ class Loop:
 )
 def test_fastest_is_decided_for(pace, alone, fastest):
     comparison = Comparison([8, 1, 0], SETTLE)
-    Loop(comparison, pace, alone).run(1000)
+    Loop(comparison, pace, alone).run(2500)
     assert (comparison.decided, comparison.current) == (True, fastest)
+
+
+def test_trying_a_slower_setting_costs_a_short_epoch_little():
+    loop = Loop(Comparison([0, 1], SETTLE), lambda workers: 0.0003 + 0.00005 * workers)
+    loop.run(1000)
+    assert 1 in loop.used
+    assert loop.now < 1.03 * 1000 * 0.0003
 
 
 @pytest.mark.parametrize(("pace", "current"), [(0.004, 16), (0.002, 32)], ids=["fed", "starved"])
