@@ -6,7 +6,6 @@ import operator
 from collections.abc import Mapping
 from typing import Any
 
-import keras
 import numpy as np
 
 from adapters.arguments import (
@@ -20,9 +19,6 @@ from adapters.batch.order import Order
 from adapters.engine import CLUSTER, Settings
 from adapters.ranks import ShardArgument
 
-# Time that a process takes to start, in seconds: few processes import Keras, which takes 1.8 s with
-# JAX, 3.2 s with TensorFlow and 4 s with PyTorch (two cores).
-_START_SECONDS = {"jax": 1.0, "tensorflow": 3.0, "torch": 3.0}
 # Replacement for class_weight if the model has several outputs.
 _SAMPLE_WEIGHTS = (
     "give sample weights of each output, as batch_transform=lambda batch: (*batch, {name: "
@@ -69,10 +65,7 @@ def settings_of(
         return Settings(
             count, max_queue_size=size, isolated=isolated, kind=CLUSTER, cluster=workers
         )
-    start_seconds = _START_SECONDS.get(keras.backend.backend(), 3.0)
-    return Settings(
-        workers, bool(use_multiprocessing), size, isolated=isolated, start_seconds=start_seconds
-    )
+    return Settings(workers, bool(use_multiprocessing), size, isolated=isolated)
 
 
 def check_order(order: Order) -> None:

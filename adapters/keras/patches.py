@@ -39,8 +39,7 @@ from adapters.keras.progress import calls_here, running
 from adapters.keras.sequence import SafeSequence
 from adapters.keras.shutdown import released_by_interrupts
 from adapters.keras.sources import StockView
-from adapters.sources import reduce_iterator
-from adapters.sources.sequence import PyDatasetWithoutKeras
+from adapters.sources import base_without_keras, reduce_iterator
 from adapters.structure import flatten
 
 log = logging.getLogger("adapters")
@@ -372,13 +371,9 @@ def _warn_of_lost_wrappers() -> None:
 # --- pickling for worker processes ---
 
 
-def _plain_class() -> type:
-    return PyDatasetWithoutKeras
-
-
 def _reduce(value: Any) -> Any:
     if value is keras.utils.PyDataset:
-        return _plain_class, ()
+        return base_without_keras, ()
     if type(value) is SafeSequence:
         return Later, (SafeSequence.__module__, SafeSequence.__name__), value.__getstate__()
     return NotImplemented

@@ -20,6 +20,7 @@ from adapters.sources.arrays import stretch_of as stretch_of
 from adapters.sources.arrays import take_rows as take_rows
 from adapters.sources.datasets import MapSource as MapSource
 from adapters.sources.sequence import SequenceSource as SequenceSource
+from adapters.sources.sequence import base_without_keras as base_without_keras
 from adapters.sources.sequence import reduce_iterator as reduce_iterator
 from adapters.sources.source import Source as Source
 from adapters.sources.source import Subset as Subset

@@ -208,3 +208,8 @@ class PyDatasetWithoutKeras:
 
     def on_epoch_end(self) -> None:
         """Do nothing: epochs end in the trainer's process."""
+
+
+def base_without_keras() -> type:
+    """Return the base class; in a module that a worker imports without Keras."""
+    return PyDatasetWithoutKeras

@@ -158,6 +158,19 @@ def test_workers_import_no_framework(new_processes):
     np.testing.assert_array_equal(batches, np.zeros((2, 4, 1)))
 
 
+@pytest.mark.one_keras
+def test_workers_import_no_framework_for_a_py_dataset(new_processes):
+    class Frameworks(keras.utils.PyDataset):
+        def __len__(self) -> int:
+            return 2
+
+        def __getitem__(self, index: int) -> Any:
+            return frameworks(index)
+
+    with SafeSequence(Frameworks(), **PROCESSES) as sequence:
+        np.testing.assert_array_equal(list(sequence), np.zeros((2, 1)))
+
+
 @pytest.mark.parametrize(
     ("kind", "count"),
     [
