@@ -52,9 +52,9 @@ class Program:
 KERAS = ("SafeSequence", "PyDataset")
 PROGRAMS = (
     Program("small fit", tuple(TITLES), *KERAS, TIMES, CALLS[:1]),
-    Program("fit with 2 processes", ("jax",), *KERAS, MORE, CALLS[1:], ("tensorflow", "torch")),
+    Program("fit with 2 processes", ("jax",), *KERAS, MORE, CALLS, ("tensorflow", "torch")),
     Program("fit that reads", ("jax",), *KERAS, TIMES, CALLS),
-    Program("fit that reads, undeclared", ("jax",), *KERAS, TIMES, ()),
+    Program("fit that reads, undeclared", ("jax",), *KERAS, TIMES, CALLS[1:]),
     Program("loader for each fold", ("mxnet",), "gluon_loader", "DataLoader", SECONDS, CALLS[1:]),
     Program("import to first batch", ("jax",), *KERAS, TIMES, CALLS[1:]),
     Program(
