@@ -290,7 +290,10 @@ class Supply:
             return f"{choice.reason}{there}{'' if choice.only_if_busy else self._at_work}"
         if not choice.count:
             return "none, batches are made when they are asked for"
-        return f"{choice.count} {choice.kind}{there}{self._at_work}"
+        kind = choice.kind
+        if choice.count == 1:
+            kind = {"threads": "thread", "processes": "process"}.get(kind, kind)
+        return f"{choice.count} {kind}{there}{self._at_work}"
 
     @property
     def _at_work(self) -> str:

@@ -95,7 +95,7 @@ def _fit_that_reads(declared: bool) -> Callable[[bool], Call]:
 
     Args:
         declared: Ours is told that several threads may read at once, as the author knows. Without
-            that it starts processes, which take longer to start than this whole epoch lasts.
+            that it starts processes, which takes half as long as this whole epoch.
     """
 
     def program(ours: bool) -> Call:
