@@ -92,27 +92,27 @@ class Comparison:
             self._period_ended(_seconds_per_batch(self._moments), alone_seconds)
 
     def _period_ended(self, pace: float, alone_seconds: float) -> None:
-        first, left = self._settings[0], self._paces
-        left[self.current].append(pace)
+        first, paces = self._settings[0], self._paces
+        paces[self.current].append(pace)
         if self.decided:
             self._moments = self._moments[-1:]
             self._look_for_change()
             return
         if self.current != first:
             self._rest += _REST * (self._settle + len(self._moments))
-            if pace > _HOPELESS * left[first][-1]:
-                del left[self.current]
+            if pace > _HOPELESS * paces[first][-1]:
+                del paces[self.current]
         elif first > 1 and max(_SLOW_SECONDS, _CLEARLY * pace) < alone_seconds:
-            left = {setting: left[setting] for setting in left if setting >= first}
-        left = {setting: left[setting] for setting in left if not self._has_lost(setting)}
-        self._paces = left
-        missing = [each for each in left if len(left[each]) < _PERIODS + (each == first)]
-        if len(left) > 1 and missing:
-            if any(paces and paces[-1] < left[first][-1] for paces in left.values()):
+            paces = {setting: paces[setting] for setting in paces if setting >= first}
+        paces = {setting: paces[setting] for setting in paces if not self._has_lost(setting)}
+        self._paces = paces
+        missing = [each for each in paces if len(paces[each]) < _PERIODS + (each == first)]
+        if len(paces) > 1 and missing:
+            if any(each and each[-1] < paces[first][-1] for each in paces.values()):
                 self._rest = 0  # Another one is faster, so far.
-            self._use(min(missing, key=lambda setting: len(left[setting])))
+            self._use(min(missing, key=lambda setting: len(paces[setting])))
             return
-        found = {each: statistics.median(self._relative(each)) for each in left if each != first}
+        found = {each: statistics.median(self._relative(each)) for each in paces if each != first}
         best = min(found, key=found.__getitem__, default=first)
         self._decide(best if _GAIN * found.get(best, 1.0) < 1 else first)
 

@@ -245,7 +245,8 @@ class Cluster(Executor):
         """Number of the cluster's threads; also fails the jobs if the client is closed."""
         if self._jobs and self._client.status in _CLOSED_STATUS:
             for job, done in list(self._jobs.items()):
-                del self._jobs[job]
+                if self._jobs.pop(job, None) is None:  # Delivered meanwhile.
+                    continue
                 for pending in job.batches:
                     pending.note_error(WorkerError(_CLOSED))
                 done(job)

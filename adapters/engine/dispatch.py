@@ -55,7 +55,7 @@ _of_other_processes: list[Executor | None] = []
 
 
 class Dispatcher:
-    """Queue in front of an executor; only ``wait`` and ``stop`` block.
+    """Queue in front of an executor; only ``wait`` and ``stop`` wait for workers.
 
     ``open_executor`` makes the executor, for the first batch and after a ``stop``; it gets the
     lock, and a callback for when workers have become ready or have died. ``active`` is the number
@@ -112,8 +112,9 @@ class Dispatcher:
             executor = pending.executor = self.open()
             fair = self._queue_size // (2 * executor.count)
             most = min(fair, int(executor.group_seconds / seconds)) if seconds else 1
-            if self._ready and len(self._ready[-1].batches) < most:
-                self._ready[-1].batches.append(pending)
+            last = self._ready[-1] if self._ready else None
+            if last is not None and not last.alone and len(last.batches) < most:
+                last.batches.append(pending)
             else:
                 self._ready.append(Job([pending]))
             # Last, so that the reader computes a batch that couldn't be queued.
@@ -184,6 +185,7 @@ class Dispatcher:
                         "or look for what hangs with no workers"
                     )
             pending.raise_error()
+            # A thread's outcome may come before its job is reported.
             if pending.outcome is None or pending.state is DROPPED:
                 if not self._may_be_read(pending):
                     raise ClosedError("the sequence was closed before the batch was taken")
@@ -287,19 +289,23 @@ class Dispatcher:
                 self._close_batch(executor, job, pending)
             else:
                 # One batch per job from now on: the next death loses none of the others.
-                self._ready.appendleft(Job([pending]))
+                self._ready.appendleft(Job([pending], alone=True))
 
     def _recover(self, executor: Executor, awaited: Pending) -> None:
         """Replace dead workers."""
         if self._restarts >= _RESTARTS and self._running:
             self._changed.wait(_WAIT_SECONDS)  # One worker's job hangs, and others die at once.
+            if awaited.state is not QUEUED or not self._may_be_read(awaited):
+                return
         try:
             executor.restart()
         except InterpreterEndsError:
-            # The interpreter doesn't wait for daemon threads, which must stay quiet.
-            if not threading.current_thread().daemon:
-                self.closed = True
-            self._changed.wait(_WAIT_SECONDS)
+            # The interpreter doesn't wait for daemon threads, which must stay quiet. Others compute
+            # the batch.
+            if threading.current_thread().daemon:
+                self._changed.wait(_WAIT_SECONDS)
+            else:
+                self.stop(for_good=False)
             return
         who = executor.deaths[-1] if executor.deaths else "a worker process died"
         log.warning("%s; starting another worker and computing lost batches again", who)

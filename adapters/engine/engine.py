@@ -1,6 +1,6 @@
 """Engine of one sequence: its streams of batches, and the lifetime of its workers.
 
-stream --> next ... --> park at an epoch's end, for the next one, or close
+stream --> fetch ... --> park at an epoch's end, for the next one, or close
 retain ... release: workers stay alive in between; close: for good
 """
 
@@ -208,7 +208,7 @@ class Reading(abc.ABC):
             raise StopIteration
         if not self._begun:
             self._begun = True
-            self._stream = self._begin()
+            self._open()
         if not self._left:
             self._finish()
             raise StopIteration
@@ -225,6 +225,13 @@ class Reading(abc.ABC):
             self._fail(error)
         self._left -= 1
         return batch
+
+    def _open(self) -> None:
+        """Start the pass, unless another thread closes it meanwhile."""
+        self._stream = stream = self._begin()
+        if self._over and stream is not None:
+            self._stream = None
+            stream.close()
 
     def close(self) -> None:
         """Drop the batches under way."""

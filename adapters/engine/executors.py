@@ -34,7 +34,7 @@ class Settings:
         timeout_seconds: Maximum time that the consumer waits for a batch from workers.
         at_once: Start requested processes with the first batch, instead of when there is enough
             work to pay for their start.
-        isolated: The plan must be computed in worker processes, also while they start.
+        isolated: If processes are chosen, nothing is computed inline while they start.
         kind: Kind of workers other than threads and processes: a key of ``executors.EXECUTORS``.
         cluster: Client of the cluster with these workers.
         start_seconds: Time that a process takes to start, until it has been measured.

@@ -101,7 +101,7 @@ class Pending:
     executor: Any = None
     """Executor that the batch was submitted to."""
     convert: Convert | None = None
-    """Converts the batch for the trainer, in the thread that computes it."""
+    """Converts the batch for the trainer; applied by worker threads, ignored by others."""
 
     def become(self, following: State) -> None:
         """Change the state; the only way to do so.
@@ -157,6 +157,8 @@ class Job:
     seconds: float = 0.0
     lost: bool = False
     """True if its worker died; it must be done again."""
+    alone: bool = False
+    """True if no other batch may join the job's one, in which a worker has died."""
 
 
 Done = Callable[[Job], None]
@@ -175,13 +177,13 @@ class Executor:
     - The time of the job in ``job.seconds``.
 
     The methods are called with the dispatcher's lock held, except ``refresh`` and ``close``, and
-    attributes are read without. Only ``close`` may block. The defaults are those of workers that
-    are there at once, don't die and see the plan itself.
+    attributes are read without. No method waits for a worker, except ``close``. The defaults are
+    those of workers that are there at once, don't die and see the plan itself.
     """
 
     name: str
     window: int | None = None
-    """Maximum number of batches at once; None if only memory limits it."""
+    """Maximum number of batches at once, such as by open files; None if only memory limits it."""
     group_seconds = 0.0
     """Batches that take less than this together are submitted as one job."""
 

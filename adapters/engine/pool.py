@@ -150,14 +150,15 @@ class Pool:
             self._wake = os.pipe()
             os.set_blocking(self._wake[1], False)
             self._selector.register(self._wake[0], selectors.EVENT_READ, None)
+        if self._thread is None:  # First: a system without another thread gets no process.
+            thread = threading.Thread(target=self._watch, name="adapters-pool", daemon=True)
+            thread.start()
+            self._thread = thread
         worker = Worker(self._notify, self._close_in_fork if lessee.may_fork() else None)
         worker.lessee = lessee
         self._workers.add(worker)
         self._selector.register(worker.line, selectors.EVENT_READ, worker)
         self._selector.register(worker.sentinel, selectors.EVENT_READ, worker)
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._watch, name="adapters-pool", daemon=True)
-            self._thread.start()
         return worker
 
     def _close_in_fork(self) -> None:

@@ -275,12 +275,12 @@ class _Fork:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
-    def wait(self) -> int:
-        """Wait for the process's end, and return its exit code as ``Popen`` does."""
+    def wait(self) -> int | None:
+        """Wait for the process's end, and return its exit code; None if it can't be known."""
         try:
             return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
         except (ChildProcessError, IndexError):  # Waited for by the user's code, or not started.
-            return 0
+            return None
 
 
 def resource_tracker_descriptor() -> int | None:

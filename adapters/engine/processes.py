@@ -37,7 +37,7 @@ from adapters.structure import unflatten
 log = logging.getLogger("adapters")
 
 # Work counts as waiting if it uses less than this share of a CPU, judged after this many answers of
-# each process. The first answer of each is left out, as it may include a framework's import.
+# each process. As many of the busiest are left out, as the first ones may include imports.
 _LOOKS, _WAITS = 3, 0.5
 # Jobs per worker if they are short, up to this time: it gets the next one before it is done.
 # Handing over a job takes 0.2 ms (two cores).
@@ -220,9 +220,12 @@ class Processes(Executor):
         """Make arrays of the data in the batch's slot."""
         written: remote.Written = pending.memory
         places = [leaf for leaf in written.leaves if isinstance(leaf, ArrayInSlot)]
-        # If there is no descriptor or memory for that, the batch can be collected later.
-        arrays = iter(self._slots.deliver(self._in_slots[pending], places))
-        del self._in_slots[pending]
+        slot = self._in_slots.pop(pending)  # First, so that Ctrl-C can't give it back twice.
+        try:
+            arrays = iter(self._slots.deliver(slot, places))
+        except Exception:  # There is no descriptor or memory: it can be collected later.
+            self._in_slots[pending] = slot
+            raise
         leaves = [
             next(arrays) if isinstance(leaf, ArrayInSlot) else leaf for leaf in written.leaves
         ]

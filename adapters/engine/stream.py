@@ -1,7 +1,7 @@
 """Batches in order, for one consumer, whether workers or its own thread compute them.
 
 A ``Stream`` walks through (epoch, step) without an end, with up to ``max_queue_size`` batches under
-way ahead of its reader, also beyond the end of an epoch. One consumer at a time may call ``next``
+way ahead of its reader, also beyond the end of an epoch. One consumer at a time may call ``fetch``
 or ``peek``, from any thread; both block until the batch is there. ``close`` may be called from any
 thread, also while another waits, which then gets a ``ClosedError``.
 """
@@ -170,7 +170,7 @@ class Stream:
 
     @property
     def ready(self) -> bool:
-        """True if ``next`` would not wait for a worker."""
+        """True if ``fetch`` would not wait for a worker."""
         first = next(iter(tuple(self._window)), None)
         if first is None:
             return not self._supply.batches_ahead
@@ -202,6 +202,7 @@ class Stream:
         if len(self._window) >= wanted:
             return
         try:
+            # Opening the executor may make the supply's window smaller.
             while len(self._window) < min(wanted, max(least, supply.window)):
                 supply.ask(self.append_next(needed=len(self._window) < least))
         except Exhausted:

@@ -2,7 +2,8 @@
 
     Stream --key--> Supply --ask--> Dispatcher --> executor
                       |                               |
-                      +--- compute (inline)           +--> Stream.next
+    Stream <----------+--- compute (inline)           |
+           <----------+--- result <------ wait <------+
 
 Without workers, and when workers wouldn't pay off, batches are computed in the consumer's thread,
 when they are requested. ``WorkerState`` tells the current mode:
@@ -22,7 +23,7 @@ Several numbers limit the batches ahead of the consumer:
 | number              | limits                                                                  |
 |---------------------|-------------------------------------------------------------------------|
 | ``max_queue_size``  | batches that are ready; the user's setting                              |
-| ``most_ready``      | the same, or fewer if the executor lacks memory for them                |
+| ``most_ready``      | the same, or fewer if the executor has no room for them                 |
 | ``window``          | batches ready or in progress; larger if there are many active workers   |
 | ``batches_ahead``   | the part of the window that the stream fills; 0 without active workers  |
 """
@@ -141,9 +142,10 @@ class Supply:
         """Compute and measure a ``Stream``'s next batches, and choose when enough is known."""
         if self._trial is None:
             self._trial = Trial(self.plan, self._settings.use_multiprocessing)
-        self._choice = self._trial.step(stream)
-        if self._choice is not None:
-            log.info("%s", self._choice.reason)
+        choice = self._trial.step(stream)
+        if choice is not None and self._choice is None:  # Not by another stream's thread.
+            self._choice = choice
+            log.info("%s", choice.reason)
 
     def _compare(self) -> Comparison | None:
         """Return the comparison of numbers of workers; None if there is nothing to compare."""
@@ -187,14 +189,14 @@ class Supply:
     @property
     def window(self) -> int:
         """Number of batches that may be ready or in progress, for the workers active now."""
-        return self._within_memory(self._settings.window(self._active))
+        return self._within_room(self._settings.window(self._active))
 
     @property
     def most_ready(self) -> int:
         """Number of batches that may be ready ahead of the trainer."""
-        return self._within_memory(self._settings.max_queue_size)
+        return self._within_room(self._settings.max_queue_size)
 
-    def _within_memory(self, batches: int) -> int:
+    def _within_room(self, batches: int) -> int:
         executor = self.dispatcher.executor
         most = None if executor is None else executor.window
         return batches if most is None else min(batches, most)

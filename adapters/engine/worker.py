@@ -12,8 +12,9 @@ Messages come in and answers go out, one at a time and in order:
 
 Each message is a pickle on the worker's own socket: after the first one, a function of this module
 and its arguments. A worker ends when its socket is closed, or when its parent ends. It imports no
-framework. A task computes one job, and its answers are small; the batches themselves are written to
-slots. Plans, and mappings of slots, are kept between tasks, until their executor closes.
+framework, unless the user's code does. A task computes one job, and its answers are small; the
+batches themselves are written to slots. Plans, and mappings of slots, are kept between tasks, until
+their executor closes.
 """
 
 from __future__ import annotations

@@ -148,6 +148,8 @@ class Call:
 
 
 def _sequence(value: Any) -> Any:
+    if type(value) in (tuple, list) and len(value) == 1:  # Keras takes (x,) as x.
+        value = value[0]
     return value if isinstance(value, SafeSequence) else None
 
 

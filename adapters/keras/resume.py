@@ -135,9 +135,10 @@ class Resume(FitCallback):
         except ValueError:
             self._check_data()  # Raises a more specific error.
             raise
-        if (over := fit.sequence.epoch - state["sequence"]["epoch"]) and steps is None:
+        epochs_over = fit.sequence.epoch - state["sequence"]["epoch"]
+        if epochs_over and steps is None:
             # With this number of shards, nothing is left of the saved epoch.
-            self._state = state = {**state, "epoch": state["epoch"] + over, "step": 0}
+            self._state = state = {**state, "epoch": state["epoch"] + epochs_over, "step": 0}
         validation = None if fit.validation is fit.sequence else fit.validation
         if validation is not None and state["validation"] is not None:
             validation.set_epoch(state["validation"])

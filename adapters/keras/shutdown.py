@@ -25,6 +25,10 @@ from adapters.keras.progress import running
 
 # How long the exit waits for a batch that is being computed.
 _PATIENCE_SECONDS = 10.0
+# No signal has this number.
+_END = 0
+_wakeup = -1
+"""Our wakeup descriptor; -1 if none is set."""
 
 opened: weakref.WeakSet[Any] = weakref.WeakSet()
 """Sequences that may have workers."""
@@ -37,6 +41,7 @@ def released_by_interrupts(release: Callable[[], None]) -> Iterator[None]:
     It makes readers that wait for a batch return without one. If another wakeup descriptor or
     SIGINT handler is set, nothing changes.
     """
+    global _wakeup
     in_main = threading.current_thread() is threading.main_thread()
     if os.name != "posix" or not in_main or not _python_handles_interrupts():
         yield
@@ -50,10 +55,11 @@ def released_by_interrupts(release: Callable[[], None]) -> Iterator[None]:
         os.close(writing)
         yield
         return
+    _wakeup = writing
     came = threading.Event()
 
     def watch() -> None:
-        while received := os.read(reading, 512):
+        while _END not in (received := os.read(reading, 512)):
             # A callback may have set another handler since.
             if signal.SIGINT in received and _python_handles_interrupts():
                 came.set()
@@ -70,13 +76,28 @@ def released_by_interrupts(release: Callable[[], None]) -> Iterator[None]:
         raise
     finally:
         signal.set_wakeup_fd(-1)
-        os.close(writing)  # The watcher reads until end of file.
+        _wakeup = -1
+        os.set_blocking(writing, True)
+        os.write(writing, bytes([_END]))  # A forked process may hold the pipe open.
         watcher.join()
+        os.close(writing)
         os.close(reading)
 
 
 def _python_handles_interrupts() -> bool:
     return signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def _leave_to_parent() -> None:
+    """Stop reporting the signals of a forked process to its parent's watcher."""
+    global _wakeup
+    if _wakeup != -1:
+        with contextlib.suppress(ValueError):  # Forked from another thread than the main one.
+            signal.set_wakeup_fd(-1)
+        _wakeup = -1
+
+
+os.register_at_fork(after_in_child=_leave_to_parent)
 
 
 def _close_all() -> None:

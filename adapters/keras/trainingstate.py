@@ -66,7 +66,7 @@ def set_state(model: Any, state: dict[str, Any], metrics: bool, generators: bool
 
 @contextlib.contextmanager
 def restored(model: Any) -> Iterator[None]:
-    """Restore the variables of a model, and ``stop_training``, at the end of the block."""
+    """Restore the variables of a model, and reset ``stop_training``, at the end of the block."""
     optimizer = model.optimizer
     if optimizer is not None and model.built and not optimizer.built:
         optimizer.build(model.trainable_variables)
@@ -293,7 +293,7 @@ def _fields_of(callback: Any) -> list[tuple[str, str]]:
 
 
 def _plain(value: Any) -> Any:
-    """Copy a value, with a backend's tensors and variables converted to NumPy arrays."""
+    """Convert a backend's tensors and variables in a value to NumPy arrays."""
     if isinstance(value, dict):
         return {name: _plain(each) for name, each in value.items()}
     if isinstance(value, (list, tuple)):

@@ -54,6 +54,27 @@ def test_piece_of_a_batch_holds_its_memory(executor, part):
         assert exact(held) == before
 
 
+def test_ctrl_c_gives_memory_back_once(monkeypatch):
+    with opened(Numbers(400), "processes-2", transform=image) as engine:
+        plain, delivered = memory.Slots.deliver, []
+
+        def interrupted(*arguments: Any) -> Any:
+            monkeypatch.setattr(memory.Slots, "deliver", plain)
+            delivered.extend(plain(*arguments))
+            raise KeyboardInterrupt
+
+        stream = engine.stream(0, 0, False)
+        stream.next()
+        monkeypatch.setattr(memory.Slots, "deliver", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            stream.next()
+        stream.close()
+        delivered.clear()
+        kept = read(engine, 12)
+        with opened(Numbers(400), "inline", transform=image) as expected:
+            assert list(map(exact, kept)) == list(map(exact, read(expected, 12)))
+
+
 @every_pool
 def test_held_batches_outlive_their_stream_and_their_engine(executor):
     with opened(Numbers(400), executor, transform=image) as engine:

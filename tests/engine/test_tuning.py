@@ -225,6 +225,22 @@ def test_unsendable_work_is_inline_and_one_line_says_why():
     assert "\n" not in choice.reason
 
 
+def test_choice_of_another_streams_thread_stays(monkeypatch):
+    with opened(Numbers(4000), "auto", 8) as engine:
+        one, other = (engine.stream(0, 0, False) for _ in range(2))
+        plain = Trial.step
+
+        def step(trial: Trial, stream: Any) -> None:
+            """Undecided, as the other stream decides meanwhile."""
+            monkeypatch.setattr(Trial, "step", plain)
+            for _ in range(20):
+                other.next()
+
+        monkeypatch.setattr(Trial, "step", step)
+        one.next()
+        assert "will decide" not in engine.description
+
+
 # --- later on: what is compared and decided for ---
 
 SETTLE = 12

@@ -41,6 +41,27 @@ class Looks(keras.callbacks.Callback):
             setattr(self, hook, look)
 
 
+def test_forked_process_that_lives_on_holds_up_no_fit():
+    recorder, children = built_recorder(), []
+
+    def fork(model: keras.Model, batches: int) -> None:
+        if batches == 3:
+            children.append(os.fork())
+            if not children[0]:
+                time.sleep(20)
+                os._exit(0)
+
+    began = time.monotonic()
+    try:
+        with sequence_of(BATCHES) as sequence:
+            recorder.fit(sequence, callbacks=[recording.AfterBatch(fork)], verbose=0)
+    finally:
+        took = time.monotonic() - began
+        os.kill(children[0], signal.SIGKILL)
+        os.waitpid(children[0], 0)
+    assert took < 15
+
+
 def test_ctrl_c_handled_by_callback():
     recorder, came = built_recorder(), []
 
