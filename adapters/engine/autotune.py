@@ -31,6 +31,9 @@ _REST = 9
 # With batches slower than this, trying fewer workers would cost more than a few batches. They are
 # not tried if several are faster by this factor than one batch alone.
 _SLOW_SECONDS, _CLEARLY = 0.005, 1.3
+# With 0 and 1 to compare, 1 is the first one if batches are requested less often than this: then a
+# thread that reads ahead costs the trainer less than it saves, unless the step is all Python.
+_LONG_STEP_SECONDS = 0.003
 # Another setting must be faster than the first by this factor.
 _GAIN = 1.02
 # The pace must change by this factor, in as many periods, before settings are compared again.
@@ -54,11 +57,12 @@ class Comparison:
     """
 
     def __init__(self, settings: Sequence[int], settle: int) -> None:
-        self._settings = tuple(settings)
+        self._given = tuple(settings)
         self._settle = settle
-        self._start()
+        self._start(self._given)
 
-    def _start(self) -> None:
+    def _start(self, settings: tuple[int, ...]) -> None:
+        self._settings = settings
         self.decided = False
         """True if the fastest setting has been found."""
         self._paces: dict[int, list[float]] = {setting: [] for setting in self._settings}
@@ -82,14 +86,24 @@ class Comparison:
             moment: Time of the delivery, in seconds.
             alone_seconds: Time of a batch without competition for the GIL.
         """
+        self._moments.append(moment)
         if self._left_to_settle:
             self._left_to_settle -= 1
+            if not self._left_to_settle:
+                self._settled()
             return
-        self._moments.append(moment)
         count, seconds = len(self._moments) - 1, moment - self._moments[0]
         full = count >= _PERIOD_BATCHES and seconds >= _PERIOD_SECONDS
         if full or (count >= _LONG_PERIOD_BATCHES and seconds >= _LONG_PERIOD_SECONDS):
             self._period_ended(_seconds_per_batch(self._moments), alone_seconds)
+
+    def _settled(self) -> None:
+        steps = [after - before for before, after in itertools.pairwise(self._moments)]
+        is_long = len(steps) > 1 and statistics.median(steps) > _LONG_STEP_SECONDS
+        is_new = not (self.decided or self._paces[self._settings[0]])
+        if is_new and is_long and self._settings == (0, 1):
+            self._start((1, 0))
+        self._moments = []
 
     def _period_ended(self, pace: float, alone_seconds: float) -> None:
         first, paces = self._settings[0], self._paces
@@ -147,7 +161,7 @@ class Comparison:
             return
         change = statistics.median(latest) / self._decided_pace
         if not 1 / _CHANGE < change < _CHANGE:
-            self._start()
+            self._start(self._given)
 
 
 def _seconds_per_batch(moments: list[float]) -> float:

@@ -280,6 +280,13 @@ def test_fastest_is_decided_for(pace, alone, fastest):
     assert (comparison.decided, comparison.current) == (True, fastest)
 
 
+def test_long_steps_are_read_ahead_of_first():
+    loop = Loop(Comparison([0, 1], SETTLE), lambda workers: 0.0045 - 0.0004 * workers)
+    loop.run(1000)
+    assert loop.used[: SETTLE + 20] == [0] * SETTLE + [1] * 20
+    assert loop.used.count(0) < 160
+
+
 def test_trying_a_slower_setting_costs_a_short_epoch_little():
     loop = Loop(Comparison([0, 1], SETTLE), lambda workers: 0.0003 + 0.00005 * workers)
     loop.run(1000)
