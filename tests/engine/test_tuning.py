@@ -141,15 +141,15 @@ class Decoding(SourcePlan):
         (OwnFunctions, Scripted(0.02), "processes", 2),
         (OwnFunctions, Scripted(0.02, cpu_share=0.0), "threads", 2),
         (Decoding, Scripted(0.05, scales=False), "threads", 2),
-        (Decoding, Scripted(0.002, scales=False), "threads", 4),
-        (Decoding, Scripted(0.00125, scales=False), "processes", 13),
+        (Decoding, Scripted(0.02, scales=False), "threads", 2),
+        (Decoding, Scripted(0.0125, scales=False), "processes", 11),
         (Decoding, Scripted(0.05, cpu_share=0.25), "threads", 2),
     ],
     ids=["functions", "that wait", "large images", "raw ones", "small ones", "on slow storage"],
 )
 def test_plan_decides_without_a_trial(plan, stream, kind, made):
     """Where the machine has other things to do, two threads may be no faster than one."""
-    stream, own = copy.copy(stream), plan_of(Numbers(64), 32)
+    stream, own = copy.copy(stream), plan_of(Numbers(640), 320)
     own.__class__ = plan
     assert (choice_for(stream, own).kind, stream.made) == (kind, made)
 
