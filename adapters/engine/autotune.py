@@ -22,10 +22,13 @@ from collections.abc import Sequence
 # Least duration and number of batches of a period; with slow batches, the second pair applies.
 # Measured with Keras on JAX, steps of 0.8 ms: periods of 32 batches differ by 2 to 5%.
 _PERIOD_SECONDS, _PERIOD_BATCHES = 0.02, 32
+# Least duration of a period once a setting is decided for.
+_DECIDED_PERIOD_SECONDS = 0.05
 _LONG_PERIOD_SECONDS, _LONG_PERIOD_BATCHES = 0.3, 6
 _PERIODS = 3
-# A setting slower than the first by this factor in a period gets no other one.
-_HOPELESS = 1.3
+# A setting slower than the first by this factor in a period gets no other one. Two pauses of 5 ms
+# for the GIL may make a period 1.5 times as long.
+_HOPELESS = 2.0
 # Batches with the first setting for each one with a slower setting.
 _REST = 9
 # With batches slower than this, trying fewer workers would cost more than a few batches. They are
@@ -52,7 +55,8 @@ class Comparison:
     batches are slow, fewer aren't tried.
 
     Args:
-        settings: Numbers of workers. The first one is used unless another one is faster.
+        settings: Numbers of workers. The first one is used unless another one is faster. Behind
+            long steps, 0 and 1 are taken as 1 and 0.
         settle: Batches after a change of settings that aren't counted.
     """
 
@@ -93,17 +97,17 @@ class Comparison:
                 self._settled()
             return
         count, seconds = len(self._moments) - 1, moment - self._moments[0]
-        full = count >= _PERIOD_BATCHES and seconds >= _PERIOD_SECONDS
+        least = _DECIDED_PERIOD_SECONDS if self.decided else _PERIOD_SECONDS
+        full = count >= _PERIOD_BATCHES and seconds >= least
         if full or (count >= _LONG_PERIOD_BATCHES and seconds >= _LONG_PERIOD_SECONDS):
             self._period_ended(_seconds_per_batch(self._moments), alone_seconds)
 
     def _settled(self) -> None:
-        steps = [after - before for before, after in itertools.pairwise(self._moments)]
-        is_long = len(steps) > 1 and statistics.median(steps) > _LONG_STEP_SECONDS
-        is_new = not (self.decided or self._paces[self._settings[0]])
-        if is_new and is_long and self._settings == (0, 1):
+        moments, self._moments = self._moments, []
+        if self.decided or self._settings != (0, 1) or self._paces[0] or len(moments) < 3:
+            return
+        if _seconds_per_batch(moments) > _LONG_STEP_SECONDS:
             self._start((1, 0))
-        self._moments = []
 
     def _period_ended(self, pace: float, alone_seconds: float) -> None:
         first, paces = self._settings[0], self._paces
@@ -149,7 +153,7 @@ class Comparison:
 
     def _decide(self, setting: int) -> None:
         self.decided = True
-        self._decided_pace = self._paces[setting][-1]
+        self._decided_pace = statistics.median(self._paces[setting])
         self._rest = 0
         self._use(setting)
         self._paces = {setting: []}

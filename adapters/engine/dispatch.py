@@ -55,7 +55,7 @@ _of_other_processes: list[Executor | None] = []
 
 
 class Dispatcher:
-    """Queue in front of an executor; only ``wait`` and ``stop`` wait for workers.
+    """Queue in front of an executor; only ``wait`` and ``stop`` wait for batches and workers.
 
     ``open_executor`` makes the executor, for the first batch and after a ``stop``; it gets the
     lock, and a callback for when workers have become ready or have died. ``active`` is the number

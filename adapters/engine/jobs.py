@@ -177,8 +177,9 @@ class Executor:
     - The time of the job in ``job.seconds``.
 
     The methods are called with the dispatcher's lock held, except ``refresh`` and ``close``, and
-    attributes are read without. No method waits for a worker, except ``close``. The defaults are
-    those of workers that are there at once, don't die and see the plan itself.
+    attributes are read without. No method waits for a worker, except ``close``, and ``wake`` and
+    ``restart`` for 0.1 s. The defaults are those of workers that are there at once, don't die and
+    see the plan itself.
     """
 
     name: str

@@ -151,9 +151,12 @@ class Pool:
             os.set_blocking(self._wake[1], False)
             self._selector.register(self._wake[0], selectors.EVENT_READ, None)
         if self._thread is None:  # First: a system without another thread gets no process.
-            thread = threading.Thread(target=self._watch, name="adapters-pool", daemon=True)
-            thread.start()
-            self._thread = thread
+            self._thread = threading.Thread(target=self._watch, name="adapters-pool", daemon=True)
+            try:
+                self._thread.start()
+            except RuntimeError:
+                self._thread = None
+                raise
         worker = Worker(self._notify, self._close_in_fork if lessee.may_fork() else None)
         worker.lessee = lessee
         self._workers.add(worker)

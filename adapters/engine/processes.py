@@ -37,7 +37,8 @@ from adapters.structure import unflatten
 log = logging.getLogger("adapters")
 
 # Work counts as waiting if it uses less than this share of a CPU, judged after this many answers of
-# each process. As many of the busiest are left out, as the first ones may include imports.
+# each process. As many of the busiest as there are processes are left out, as the first ones may
+# include imports.
 _LOOKS, _WAITS = 3, 0.5
 # Jobs per worker if they are short, up to this time: it gets the next one before it is done.
 # Handing over a job takes 0.2 ms (two cores).

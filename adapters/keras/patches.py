@@ -75,7 +75,10 @@ class Call:
         self.model = model
         self.trains = trains
         self.sequence = _sequence(arguments.get("x"))
-        self.validation = _sequence(arguments.get("validation_data"))
+        held_out = arguments.get("validation_data")
+        if isinstance(held_out, (tuple, list)) and len(held_out) == 1:  # Keras takes (x,) as x.
+            held_out = held_out[0]
+        self.validation = _sequence(held_out)
         self.epochs = arguments.get("epochs", 1)
         self.initial_epoch = arguments.get("initial_epoch", 0)
         self.steps_per_epoch = arguments.get("steps_per_epoch")
@@ -148,8 +151,6 @@ class Call:
 
 
 def _sequence(value: Any) -> Any:
-    if type(value) in (tuple, list) and len(value) == 1:  # Keras takes (x,) as x.
-        value = value[0]
     return value if isinstance(value, SafeSequence) else None
 
 

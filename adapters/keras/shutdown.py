@@ -75,11 +75,12 @@ def released_by_interrupts(release: Callable[[], None]) -> Iterator[None]:
             raise KeyboardInterrupt from None
         raise
     finally:
-        signal.set_wakeup_fd(-1)
-        _wakeup = -1
-        os.set_blocking(writing, True)
-        os.write(writing, bytes([_END]))  # A forked process may hold the pipe open.
-        watcher.join()
+        if _wakeup == writing:  # Else this is a forked process, which has no watcher.
+            signal.set_wakeup_fd(-1)
+            _wakeup = -1
+            os.set_blocking(writing, True)
+            os.write(writing, bytes([_END]))  # A forked process may hold the pipe open.
+            watcher.join()
         os.close(writing)
         os.close(reading)
 
@@ -92,8 +93,7 @@ def _leave_to_parent() -> None:
     """Stop reporting the signals of a forked process to its parent's watcher."""
     global _wakeup
     if _wakeup != -1:
-        with contextlib.suppress(ValueError):  # Forked from another thread than the main one.
-            signal.set_wakeup_fd(-1)
+        signal.set_wakeup_fd(-1)
         _wakeup = -1
 
 
