@@ -9,7 +9,7 @@ the thread that takes the batches, and ``current`` may be read from any thread.
        +------------------- the pace changes ---------------+
 
 While settling, batches made with the previous setting are used up. After a slower setting, the
-first one is used for longer, so that slower ones take about a tenth of the batches.
+first one is used for longer, so that slower ones take about a twentieth of the batches.
 """
 
 from __future__ import annotations
@@ -29,8 +29,10 @@ _PERIODS = 3
 # A setting slower than the first by this factor in a period gets no other one. Two pauses of 5 ms
 # for the GIL may make a period 1.5 times as long.
 _HOPELESS = 2.0
+# A period in which it is slower by this factor ends after the least number of batches.
+_SLOWER = 1.15
 # Batches with the first setting for each one with a slower setting.
-_REST = 9
+_REST = 19
 # With batches slower than this, trying fewer workers would cost more than a few batches. They are
 # not tried if several are faster by this factor than one batch alone.
 _SLOW_SECONDS, _CLEARLY = 0.005, 1.3
@@ -98,9 +100,15 @@ class Comparison:
             return
         count, seconds = len(self._moments) - 1, moment - self._moments[0]
         least = _DECIDED_PERIOD_SECONDS if self.decided else _PERIOD_SECONDS
-        full = count >= _PERIOD_BATCHES and seconds >= least
+        full = count >= _PERIOD_BATCHES and (seconds >= least or self._is_slower(seconds / count))
         if full or (count >= _LONG_PERIOD_BATCHES and seconds >= _LONG_PERIOD_SECONDS):
             self._period_ended(_seconds_per_batch(self._moments), alone_seconds)
+
+    def _is_slower(self, pace: float) -> bool:
+        first = self._settings[0]
+        if self.decided or self.current == first:
+            return False
+        return pace > _SLOWER * self._paces[first][-1]
 
     def _settled(self) -> None:
         moments, self._moments = self._moments, []

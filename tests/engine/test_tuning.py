@@ -276,7 +276,7 @@ class Loop:
 )
 def test_fastest_is_decided_for(pace, alone, fastest):
     comparison = Comparison([8, 1, 0], SETTLE)
-    Loop(comparison, pace, alone).run(2500)
+    Loop(comparison, pace, alone).run(5000)
     assert (comparison.decided, comparison.current) == (True, fastest)
 
 
@@ -299,7 +299,7 @@ def test_starved_trainer_gets_more_workers(pace, current):
     """Batches wait, for longer than those that were measured."""
     comparison = Comparison([16, 32, 1, 0], SETTLE)
     loop = Loop(comparison, lambda workers: max(pace, 0.06 / max(workers, 1)), alone=0.06)
-    loop.run(1000)
+    loop.run(3000)
     assert (comparison.decided, comparison.current) == (True, current)
     assert {*loop.used} == {16, 32}
 
@@ -324,10 +324,10 @@ def test_end_of_an_epoch_counts_for_none():
 def test_another_pace_of_the_loop_is_another_comparison():
     comparison = Comparison([0, 1], SETTLE)
     loop = Loop(comparison, lambda workers: 0.002 if workers else 0.001)
-    loop.run(1000)
+    loop.run(3000)
     assert comparison.current == 0
     loop.pace = lambda workers: 0.010 if workers else 0.015
-    loop.run(1000)
+    loop.run(3000)
     assert comparison.current == 1
 
 
