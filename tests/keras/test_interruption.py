@@ -14,6 +14,7 @@ import pytest
 
 from adapters import SafeSequence
 from adapters.keras import internals
+from tests.forking import forks
 from tests.keras import recording
 from tests.keras.py_datasets import Shuffling
 from tests.keras.recording import INLINE, TWO_THREADS, after, built_recorder, epochs_of, sequence_of
@@ -41,6 +42,7 @@ class Looks(keras.callbacks.Callback):
             setattr(self, hook, look)
 
 
+@forks
 def test_forked_process_that_lives_on_holds_up_no_fit():
     recorder, children = built_recorder(), []
 
