@@ -106,6 +106,11 @@ class Engine(Supply):
         """End the workers if no reader is left; they start again when they are needed."""
         with self._lock:
             self._users -= 1
+        self.end_unused()
+
+    def end_unused(self) -> None:
+        """End the workers if nobody retains or reads the engine."""
+        with self._lock:
             if self._users or self._is_read():
                 return
             if self._parked is not None:
@@ -221,8 +226,10 @@ class Reading(abc.ABC):
             self._finish()
             raise StopIteration from None
         except BaseException as error:
+            self._end_restarted()
             self.close()
             self._fail(error)
+        self._end_restarted()
         self._left -= 1
         return batch
 
@@ -232,6 +239,12 @@ class Reading(abc.ABC):
         if self._over and stream is not None:
             self._stream = None
             stream.close()
+        self._end_restarted()
+
+    def _end_restarted(self) -> None:
+        """End workers that this pass has started again after another thread had closed it."""
+        if self._over:
+            self._engine.end_unused()
 
     def close(self) -> None:
         """Drop the batches under way."""
