@@ -109,7 +109,7 @@ class Engine(Supply):
         self.end_unused()
 
     def end_unused(self) -> None:
-        """End the workers if nobody retains or reads the engine."""
+        """End the workers, unless the engine is retained or read."""
         with self._lock:
             if self._users or self._is_read():
                 return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import threading
@@ -11,7 +12,9 @@ import numpy as np
 import pytest
 
 from adapters.engine import Engine, Reading, Settings, Stream, Wait, Waits
-from tests.engine.executors import opened
+from adapters.engine.supply import Supply
+from adapters.errors import ClosedError
+from tests.engine.executors import opened, workers
 from tests.engine.workloads import Numbers
 from tests.forking import forks
 from tests.plans import plan_of
@@ -77,6 +80,44 @@ def test_reading_within_a_batch_is_refused():
     assert "give that code a pass of its own" in told[0]
     assert next(shared) == [0, 1, 2, 3]
     engine.close()
+
+
+class EndsAtOnce(Epoch):
+    """Its fit has ended by the time that it has begun."""
+
+    def _begin(self) -> Stream:
+        stream = super()._begin()
+        self.close()
+        self._engine.release()
+        return stream
+
+
+def test_pass_that_is_closed_while_it_begins_keeps_no_workers():
+    with opened(Numbers(4 * BATCHES), "processes-2") as engine:
+        engine.retain()
+        assert next(Epoch(engine)) == [0, 1, 2, 3]
+        assert workers()
+        assert list(EndsAtOnce(engine)) == []
+        assert workers() == []
+
+
+def test_workers_started_while_a_pass_is_closed_end_with_it(monkeypatch):
+    with opened(Numbers(4 * BATCHES), "processes-2") as engine:
+        engine.retain()
+        reading, ask = Epoch(engine), Supply.ask
+
+        def late(*arguments: Any) -> None:
+            """The call of Keras ends before its thread asks for the batch."""
+            monkeypatch.setattr(Supply, "ask", ask)
+            reading.close()
+            engine.release()
+            ask(*arguments)
+            assert workers()
+
+        monkeypatch.setattr(Supply, "ask", late)
+        with contextlib.suppress(ClosedError):  # Or it has the batch that was under way.
+            next(reading)
+        assert workers() == []
 
 
 @forks
