@@ -6,7 +6,7 @@
 
 An executor leases workers and gives them back. A worker that is still computing then is drained
 first, and idle after its last answer. Idle workers are kept for a while, so that the next ``fit``,
-``evaluate`` or loader starts none. See ``process`` for how they start.
+``evaluate`` or loader starts none. See ``workerprocess`` for how they start.
 
 ``lease``, ``give_back`` and ``Worker.send`` may be called from any thread and don't block, except
 for the system call that starts a process. One thread of the pool reads the workers' messages and
@@ -26,13 +26,13 @@ import time
 from typing import Any
 
 from adapters.engine.jobs import InterpreterEndsError
-from adapters.engine.process import (
+from adapters.engine.workermain import forget
+from adapters.engine.workerprocess import (
     Lessee,
     Worker,
     environment,
     resource_tracker_descriptor,
 )
-from adapters.engine.worker import forget
 
 log = logging.getLogger("adapters")
 

@@ -22,14 +22,14 @@ from typing import Any
 from adapters.batch.plan import Assembled, Plan
 from adapters.clock import Spent
 from adapters.cpus import usable_cpus
-from adapters.engine import worker as remote
+from adapters.engine import workermain as remote
 from adapters.engine.executors import Settings
 from adapters.engine.jobs import Done, Executor, Job, Pending
 from adapters.engine.memory import ArrayInSlot, Slot, Slots, room_for
 from adapters.engine.pool import shared_pool
-from adapters.engine.process import SentMessage, Worker
 from adapters.engine.serialization import SerializedPlan, not_picklable
 from adapters.engine.threads import THREADS
+from adapters.engine.workerprocess import SentMessage, Worker
 from adapters.errors import NotPicklableError
 from adapters.failure import Failure
 from adapters.structure import unflatten

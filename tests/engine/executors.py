@@ -11,7 +11,7 @@ import psutil
 
 from adapters.engine import Engine, Settings, Stream, pool
 from adapters.engine.executors import CLUSTER
-from adapters.engine.process import NAME
+from adapters.engine.workerprocess import NAME
 from tests.leftovers import command_line
 from tests.plans import plan_of
 

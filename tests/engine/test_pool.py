@@ -14,7 +14,7 @@ import numpy as np
 import psutil
 import pytest
 
-from adapters.engine import Engine, pool, process
+from adapters.engine import Engine, pool, workerprocess
 from tests.engine.executors import end_idle_workers, opened, read, streamed, wait_until
 from tests.engine.scripts import ended
 from tests.engine.workloads import Numbers
@@ -139,7 +139,7 @@ def test_workers_are_given_back_if_the_plan_is_not_sent(monkeypatch):
     def fail(*_: Any) -> None:
         raise OSError("no")
 
-    monkeypatch.setattr("adapters.engine.process.Worker.send", fail)
+    monkeypatch.setattr("adapters.engine.workerprocess.Worker.send", fail)
     with opened(Numbers(40), "processes-2", transform=abs) as engine, pytest.raises(OSError):
         read(engine, 4)
     monkeypatch.undo()
@@ -242,7 +242,7 @@ def test_forgetting_waits_for_no_sending():
 @pytest.mark.parametrize("sent", [False, True])
 def test_ctrl_c_while_a_job_is_sent_loses_nothing(sent, monkeypatch):
     """Twice, where one worker has two jobs at most; before the sending, or after it."""
-    own, calls, main = process.Worker.send, [], threading.main_thread()
+    own, calls, main = workerprocess.Worker.send, [], threading.main_thread()
 
     def send(worker: Any, call: Any, *message: Any) -> bool:
         if call is not None and call.job and threading.current_thread() is main:
@@ -255,7 +255,7 @@ def test_ctrl_c_while_a_job_is_sent_loses_nothing(sent, monkeypatch):
 
     with opened(Numbers(200), "processes-1", 4, queue=6) as engine:
         read(engine, 3)
-        monkeypatch.setattr(process.Worker, "send", send)
+        monkeypatch.setattr(workerprocess.Worker, "send", send)
         interrupted = 0
         while interrupted < 2:  # The pool's thread may have sent all of a pass.
             try:

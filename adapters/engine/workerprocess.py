@@ -29,7 +29,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from adapters.engine.worker import NAME, serve_fork
+from adapters.engine.workermain import NAME, serve_fork
 from adapters.failure import exit_cause
 
 # Folder of this package; the trainer may have found it by a path that has changed since.
@@ -41,7 +41,7 @@ import pickle
 from multiprocessing.connection import Connection
 connection = Connection(int(sys.argv[1]))
 sys.path[:], *facts = pickle.loads(connection.recv_bytes())
-from adapters.engine.worker import serve
+from adapters.engine.workermain import serve
 serve(connection, *facts)
 """
 # Pytest changes it for each phase of a test.
