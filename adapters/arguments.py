@@ -126,7 +126,7 @@ def batches_of(state: Any, samples: int, size: int | None, kind: str) -> tuple[i
     if units != [unit_of(samples)]:
         raise ValueError(
             f"state must count batches of {samples} samples over all shards, as they have here, "
-            f"got {state!r}: what is left of an epoch with bucket_by depends on that; go on with a "
+            f"got {state!r}: the rest of an epoch with bucket_by depends on that; resume with a "
             "batch_size and shards that make as many, or from the end of an epoch"
         )
     most = None if size is None else -(-size // samples)

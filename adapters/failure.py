@@ -31,10 +31,10 @@ class Failure:
         parts = type(error), _arguments(error)
         attributes = {name: value for name, value in vars(error).items() if name != "__notes__"}
         lines = traceback.format_exception(type(error), error, error.__traceback__)
-        told = f"\nTraceback in worker process {os.getpid()}:\n{''.join(lines).rstrip()}"
+        text = f"\nTraceback in worker process {os.getpid()}:\n{''.join(lines).rstrip()}"
         return cls(
             _pickled((*parts, attributes)) or _pickled((*parts, {})),
-            (*getattr(error, "__notes__", ()), told),
+            (*getattr(error, "__notes__", ()), text),
             f"{type(error).__qualname__}: {error}",
         )
 

@@ -1,6 +1,6 @@
 """Pytrees: tuples, named tuples, lists and dicts around leaves.
 
-A tree is split into its leaves and a treedef (``skeleton``): the same structure with leaf numbers
+A tree is split into its leaves and a ``treedef``: the same structure with leaf numbers
 in place of the leaves. So batches can be compared, allocated and sent as flat lists of arrays.
 ``None`` is part of the treedef, as in Keras: an absent member, not a leaf.
 """
@@ -39,15 +39,15 @@ def flatten(tree: Any) -> tuple[list[Any], Any]:
     return leaves, map_leaves(number, tree)
 
 
-def unflatten(skeleton: Any, leaves: list[Any]) -> Any:
+def unflatten(treedef: Any, leaves: list[Any]) -> Any:
     """Put ``leaves`` into the places that ``flatten`` numbered."""
-    if type(skeleton) is tuple:
-        for member in skeleton:
+    if type(treedef) is tuple:
+        for member in treedef:
             if type(member) is not int:
                 break
         else:
-            return tuple(map(leaves.__getitem__, skeleton))
-    return map_leaves(leaves.__getitem__, skeleton)
+            return tuple(map(leaves.__getitem__, treedef))
+    return map_leaves(leaves.__getitem__, treedef)
 
 
 def map_leaves(function: Callable[[Any], Any], tree: Any) -> Any:

@@ -147,16 +147,16 @@ def _check_combination(asked: dict[str, Any], source: Source | None) -> None:
     """Check that at most one order is requested, and that it fits the source."""
     if not asked:
         return
-    told = ", ".join(f"{name}={_shown(value)}" for name, value in asked.items())
+    listed = ", ".join(f"{name}={_shown(value)}" for name, value in asked.items())
     if source is not None and source.whole_batches:
         raise ValueError(
             f"{' and '.join(asked)} must be left out where source gives whole batches, as it is "
-            f"about single samples, got {told}: give what these are made of, or shuffle=True"
+            f"about single samples, got {listed}: give what these are made of, or shuffle=True"
         )
     if len(asked) > 1:
         raise ValueError(
             f"{' and '.join(asked)} must not be given together, as each is an order of its own, "
-            f"got {told}: leave one of them out"
+            f"got {listed}: leave one of them out"
         )
 
 

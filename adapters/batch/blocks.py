@@ -209,7 +209,7 @@ class BlockOrder(Arrangement):
 
     # --- prefetch hints ---
 
-    def coming(
+    def prefetch_hints(
         self, epoch: int, start: int, stop: int, shard: tuple[int, int], asked: bool = False
     ) -> list[Stretch]:
         """Return the blocks of the next window, spread over the first half of this one.
@@ -246,12 +246,12 @@ class BlockOrder(Arrangement):
         # one before that, until the first quarter of the blocks (an eighth of a window) was hinted.
         over = number - (2 if lane >= lanes / 4 else 3)
         order = hash((self.size, self.block, self.window, self.seed, shard))
-        told = Window(order, number, over, asked)
+        hint = Window(order, number, over, asked)
         if self.rest and self._with_rest(epoch)[0] == window and lane == 0:
-            found.append((self.blocks * self.block, self.size, told))
+            found.append((self.blocks * self.block, self.size, hint))
         if lanes % count or (begin + lane) % count == index:
             block = int(_of_window(self.blocks, self.window, self.seed, epoch, window)[lane])
-            found.append((block * self.block, (block + 1) * self.block, told))
+            found.append((block * self.block, (block + 1) * self.block, hint))
         return found
 
     def _begin(self, epoch: int, window: int) -> int:

@@ -27,7 +27,7 @@ def collate(
 ) -> Any:
     """Write samples into a new batch; ``numbers`` and ``remedy(shape)`` are for error messages."""
     iterator = iter(samples)
-    first, skeleton = flatten(next(iterator))
+    first, treedef = flatten(next(iterator))
     if not first:
         raise ValueError(f"sample {numbers[0]} must hold at least one array or number, got none")
     try:
@@ -40,7 +40,7 @@ def collate(
     seen: list[set[np.dtype[Any]]] = [{leaf.dtype} for leaf in leaves]
     for column, leaf in zip(columns, leaves):
         _write(column, 0, leaf)
-    alike = _kinds(first, leaves) if skeleton == tuple(range(len(first))) else None
+    alike = _kinds(first, leaves) if treedef == tuple(range(len(first))) else None
     for row, sample in enumerate(iterator, 1):
         if alike is not None and type(sample) is tuple and len(sample) == len(alike):
             # Most samples are tuples like the first one: 3 us less for an image and a label.
@@ -56,10 +56,10 @@ def collate(
             else:
                 continue
         values, other = flatten(sample)
-        if other != skeleton:
+        if other != treedef:
             raise ValueError(
                 f"samples of a batch must have one structure: sample {numbers[row]} is "
-                f"{_outline(sample)}, sample {numbers[0]} is {_outline(unflatten(skeleton, first))}"
+                f"{_outline(sample)}, sample {numbers[0]} is {_outline(unflatten(treedef, first))}"
             )
         for place, (value, (shape, dtype)) in enumerate(zip(values, wanted)):
             try:
@@ -78,7 +78,7 @@ def collate(
                     f"{shape}; {remedy(leaf.shape)}"
                 )
             _write(columns[place], row, leaf)
-    return unflatten(skeleton, columns)
+    return unflatten(treedef, columns)
 
 
 def _kinds(
@@ -144,9 +144,9 @@ def as_leaf(value: Any) -> NDArray[Any]:
 
 
 def _outline(sample: Any) -> str:
-    leaves, skeleton = flatten(sample)
+    leaves, treedef = flatten(sample)
     shown = [_Plain(f"{leaf.dtype}{leaf.shape}") for leaf in map(as_leaf, leaves)]
-    return str(unflatten(skeleton, shown))
+    return str(unflatten(treedef, shown))
 
 
 class _Plain(str):

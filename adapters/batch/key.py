@@ -33,7 +33,7 @@ class BatchKey(NamedTuple):
         return self.epoch, self.index, self.origin
 
 
-class Continuation(NamedTuple):
+class ResumedEpoch(NamedTuple):
     """The remaining part of an epoch that was resumed after some samples of the global order.
 
     Its batches have the last numbers of the epoch, so it ends where a whole epoch does.
@@ -65,5 +65,5 @@ class Continuation(NamedTuple):
         return BatchKey(epoch, step if number is None else number(epoch, step))
 
 
-WHOLE = Continuation(-1, 0, 0)
+WHOLE = ResumedEpoch(-1, 0, 0)
 """No resumed epoch: all epochs are whole."""

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from adapters.batch.key import Continuation
+from adapters.batch.key import ResumedEpoch
 from adapters.batch.permutation import BATCHES, SAMPLES
 from adapters.batch.permutation import permute as permute
 from adapters.readahead import Window
@@ -71,7 +71,7 @@ class Arrangement(abc.ABC):
         """CRC-32 of the tables."""
         return functools.reduce(lambda crc, table: zlib.crc32(table.data, crc), self.tables, 0)
 
-    def coming(
+    def prefetch_hints(
         self, epoch: int, start: int, stop: int, shard: tuple[int, int], asked: bool = False
     ) -> list[Stretch]:
         """Prefetch hints: samples a shard will read soon after positions ``start`` to ``stop``.
@@ -142,7 +142,7 @@ class Order:
     def batch(self, epoch: int, index: int, origin: int = 0) -> NDArray[np.int64]:
         """Sample numbers of batch ``index`` of ``epoch``, int64 ``(batch,)``; read-only.
 
-        Batch 0 would begin at position ``origin``, see ``continuation``.
+        Batch 0 would begin at position ``origin``, see ``resumed``.
         """
         (shard, count), start = self.shard, index * self.batch_size
         stop = start + self.batch_size
@@ -164,13 +164,15 @@ class Order:
         return samples[start - first * chunk : stop - first * chunk]
 
     def prefetch(
-        self, place: tuple[int, int, int], will_read: Callable[..., None], asked: bool = False
+        self, place: tuple[int, int, int], prefetch_hint: Callable[..., None], asked: bool = False
     ) -> None:
-        """Send a source the prefetch hints of a batch, see ``coming``."""
-        for stretch in self.coming(*place, asked=asked):
-            will_read(*stretch)
+        """Send a source the prefetch hints of a batch, see ``prefetch_hints``."""
+        for stretch in self.prefetch_hints(*place, asked=asked):
+            prefetch_hint(*stretch)
 
-    def coming(self, epoch: int, index: int, origin: int = 0, asked: bool = False) -> list[Stretch]:
+    def prefetch_hints(
+        self, epoch: int, index: int, origin: int = 0, asked: bool = False
+    ) -> list[Stretch]:
         """Prefetch hints: stretches of the data set that will be read some time after this batch.
 
         Over all batches of an epoch, each stretch is named once. When batches are ``asked`` for,
@@ -182,7 +184,7 @@ class Order:
         start = max(0, origin + index * self.batch_size * count)
         stop = min(start + self.batch_size * count, self.shard_size * count)
         shard = (self.shard[0] + origin) % count, count  # The shard with these positions.
-        return self.arrangement.coming(epoch, start, stop, shard, asked)
+        return self.arrangement.prefetch_hints(epoch, start, stop, shard, asked)
 
     @property
     def elastic(self) -> bool:
@@ -226,7 +228,7 @@ class Order:
         """Number of samples that all shards together have consumed before a batch."""
         return origin + step * self.batch_size * self.shard[1]
 
-    def continuation(self, epoch: int, samples: int) -> Continuation | None:
+    def resumed(self, epoch: int, samples: int) -> ResumedEpoch | None:
         """Resume an epoch after ``samples`` samples of its global order.
 
         They may have been consumed by another number of shards, in batches of another size. The
@@ -235,10 +237,10 @@ class Order:
         """
         if self.size is None:
             step = -(-samples // self.consumed(1))
-            return Continuation(epoch, step, samples - self.consumed(step))
+            return ResumedEpoch(epoch, step, samples - self.consumed(step))
         left = self._batches((self.size - samples) // self.shard[1])
         step = len(self) - left
-        return Continuation(epoch, step, samples - self.consumed(step)) if left else None
+        return ResumedEpoch(epoch, step, samples - self.consumed(step)) if left else None
 
     def first(self, epoch: int, index: int, origin: int = 0) -> int:
         """Number of a batch's first sample."""

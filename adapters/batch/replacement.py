@@ -79,7 +79,7 @@ def for_a_generator(error: BaseException) -> BaseException:
     return wrapped
 
 
-def put(sample: Any, skeleton: Any, rows: Sequence[NDArray[Any]], row: int) -> None:
+def put(sample: Any, treedef: Any, rows: Sequence[NDArray[Any]], row: int) -> None:
     """Write a replacement into its row of a batch, or raise ``ValueError`` if it doesn't fit."""
     leaves, own = flatten(sample)
     if len(leaves) != len(rows):
@@ -87,9 +87,9 @@ def put(sample: Any, skeleton: Any, rows: Sequence[NDArray[Any]], row: int) -> N
             "on_error must return a sample like the others, (array, label), got "
             f"{len(leaves)} members"
         )
-    if own != skeleton:
+    if own != treedef:
         raise ValueError(
-            f"on_error must return a sample like the others, of the structure {skeleton}, got {own}"
+            f"on_error must return a sample like the others, of the structure {treedef}, got {own}"
         )
     for column, value in zip(rows, leaves):
         if np.shape(value) != column.shape[1:]:

@@ -123,9 +123,9 @@ class SourcePlan(Plan):
     def prefetch(self, key: BatchKey, elsewhere: bool) -> None:
         """Start fetching a batch's samples; never blocks."""
         if not self.source.whole_batches:
-            self.source.expect(self.samples(key), elsewhere)
+            self.source.prefetch(self.samples(key), elsewhere)
             if not elsewhere:
-                self.order.prefetch(key.order_arguments, self.source.will_read, asked=True)
+                self.order.prefetch(key.order_arguments, self.source.prefetch_hint, asked=True)
 
     def shuffled(self, epoch: int, step: int) -> int:
         """Number of the batch at ``step`` when whole batches are permuted."""
@@ -161,7 +161,7 @@ class SourcePlan(Plan):
     def batch(self, key: BatchKey, allocate: Allocate) -> Assembled:
         """Compute a batch."""
         if not self.source.whole_batches:
-            self.order.prefetch(key.order_arguments, self.source.will_read)
+            self.order.prefetch(key.order_arguments, self.source.prefetch_hint)
         if self._only_reads and self.source.gathers:  # No user code.
             numbers = self.samples(key)
             return Assembled(self.source.gather(numbers, allocate), 0)
@@ -243,7 +243,7 @@ class SourcePlan(Plan):
         if (known := self._known_leaves()) is not None:
             columns = [allocate((len(numbers), *shape), dtype) for shape, dtype in known]
             place.skipped = self._filled(key, numbers, columns)
-            return unflatten(source.skeleton, columns)
+            return unflatten(source.treedef, columns)
         replacements = self._replacements(key)
         samples: Any = self._samples(key, numbers, place, replacements)
         if self.transform is None and source.pads:
@@ -295,7 +295,7 @@ class SourcePlan(Plan):
     def _at_once(self, key: BatchKey, numbers: NDArray[np.int64]) -> Sequence[Any] | None:
         """Fetch all samples of the batch at once; None if they must be fetched one at a time."""
         try:
-            self.source.bring(numbers)
+            self.source.fetch(numbers)
             seed(self.draws, self.seed, key.epoch, key.index, GLOBAL_BATCH)
             return self.source.samples(numbers)
         except BaseException as error:
@@ -336,9 +336,9 @@ class SourcePlan(Plan):
             one = [np.empty((1, *column.shape[1:]), column.dtype) for column in rows]
             for _, error in fill(np.array([number]), one):
                 raise error
-            return unflatten(source.skeleton, [column[0] for column in one])
+            return unflatten(source.treedef, [column[0] for column in one])
 
-        source.bring(numbers)
+        source.fetch(numbers)
         failures = fill(numbers, rows)
         if not failures:
             return 0
@@ -346,7 +346,7 @@ class SourcePlan(Plan):
         # Of several errors, raise the one of the first sample in the batch.
         for row, error in sorted(failures, key=lambda failure: failure[0]):
             sample = replacements.of(error, int(numbers[row]), another)
-            put(sample, source.skeleton, rows, row)
+            put(sample, source.treedef, rows, row)
         return replacements.count
 
     def _transformed(self, sample: Any, epoch: int, number: int) -> Any:

@@ -27,21 +27,21 @@ def add_parser(subparsers: Any) -> None:
     """Add ``cache`` and its three subcommands to the command line."""
     cache = subparsers.add_parser("cache", help="show, fill or empty a cache of remote files")
     own = cache.add_subparsers(dest="action", required=True, metavar="ACTION")
-    show = own.add_parser("show", help="what is kept, and how much of the disk it takes")
+    show = own.add_parser("show", help="list what is stored, and how much of the disk it takes")
     show.add_argument("folder")
     show.set_defaults(run=run_show)
-    warm = own.add_parser("warm", help="fetch records or pictures into it before a training")
+    warm = own.add_parser("warm", help="fetch records or images into it before a training")
     warm.add_argument("folder")
     warm.add_argument(
-        "files", nargs="+", help="record files: URLs, globs of them, paths; folders of pictures"
+        "files", nargs="+", help="record files: URLs, globs of them, paths; folders of images"
     )
     warm.add_argument(
         "--limit",
         default=DEFAULT_LIMIT_BYTES,
-        help='in bytes or like "200GB", as open_records will be told; 100GB by default',
+        help='in bytes or like "200GB", as for open_records; 100GB by default',
     )
     warm.set_defaults(run=run_warm)
-    clear = own.add_parser("clear", help="remove what is kept; who reads from it reads on")
+    clear = own.add_parser("clear", help="remove what is stored; open files can still be read")
     clear.add_argument("folder")
     clear.set_defaults(run=run_clear)
 
@@ -49,12 +49,13 @@ def add_parser(subparsers: Any) -> None:
 def run_show(options: argparse.Namespace) -> None:
     """Run ``adapters cache show``."""
     cache = _existing(options.folder)
-    for kept in cache.objects():
-        if kept.size:
-            share = min(kept.kept / kept.size, 1)
-            print(f"{kept.url}: {_mib(kept.kept)} of {_mib(kept.size)} MiB ({share:.0%})")
+    for stored in cache.objects():
+        if stored.size:
+            share = f"{min(stored.cached_bytes / stored.size, 1):.0%}"
+            cached = f"{_mib(stored.cached_bytes)} of {_mib(stored.size)} MiB"
+            print(f"{stored.url}: {cached} ({share})")
         else:
-            print(f"{kept.url}: {_mib(kept.kept)} MiB of whole objects")
+            print(f"{stored.url}: {_mib(stored.cached_bytes)} MiB of whole objects")
     print(f"{cache.folder}: {_mib(cache.used)} MiB")
 
 
@@ -73,12 +74,12 @@ def run_warm(options: argparse.Namespace) -> int:
     done = []
     for path in filter(names_images, options.files):
         with open_images(path, cache=cache) as images:
-            _read_all(images, images.read_and_discard, "picture")
-            done.append(f"{len(images)} pictures")
+            _read_all(images, images.read_and_discard, "image")
+            done.append(f"{len(images)} images")
     records = [path for path in options.files if not names_images(path)]
     if records:
         files = RecordFiles(arguments.files(records), cache=cache)
-        _read_all(files, files.bring, "record")
+        _read_all(files, files.fetch, "record")
         files.close()
         done.append(f"{len(files)} records of {len(files.shards)} files")
     print(f"{cache.folder}: {', '.join(done)}, {_mib(cache.used)} MiB")
@@ -92,7 +93,7 @@ def _read_all(
     with bar("cache", unit) as progress:
         for first in range(0, len(source), _AT_ONCE):
             last = min(first + _AT_ONCE, len(source))
-            source.expect(np.arange(last, min(last + _AT_ONCE, len(source))), elsewhere=False)
+            source.prefetch(np.arange(last, min(last + _AT_ONCE, len(source))), elsewhere=False)
             read(np.arange(first, last))
             progress(last, len(source))
 

@@ -164,7 +164,7 @@ def _files(path: str, source: ImageSource, count: int) -> Iterator[str]:
         if len(names) > count:
             yield f"  and {len(names) - count} classes more"
     numbers = range(min(count, len(source)))
-    source.bring(np.arange(len(numbers)))
+    source.fetch(np.arange(len(numbers)))
     for number in numbers:
         try:
             encoded = source.read(number)

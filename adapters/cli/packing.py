@@ -78,7 +78,7 @@ def run_pack(options: argparse.Namespace) -> None:
             workers=options.workers,
             on_error=options.on_error,
             root=options.root,
-            progress=stack.enter_context(bar("pack", "picture")),
+            progress=stack.enter_context(bar("pack", "image")),
             seed=options.seed,
             executor=executor,
         )

@@ -249,7 +249,7 @@ def _about_transforms(v: Verdict) -> Iterator[Change]:
         )
     yield Change(
         "do once, before training, what is the same in every epoch, and keep the result; of "
-        "pictures, decode and resize to what training needs (adapters pack --resize 256)"
+        "images, decode and resize to what training needs (adapters pack --resize 256)"
     )
     if v.has_transform and not v.waits:
         yield Change(

@@ -3,8 +3,8 @@
 from adapters.cpus import usable_cpus
 from adapters.engine.engine import Engine, Reading, raise_as_itself, wait_for_readers
 from adapters.engine.executors import CLUSTER, Settings
-from adapters.engine.jobs import Exhausted
 from adapters.engine.stream import Stream
+from adapters.engine.tasks import Exhausted
 from adapters.engine.tuning import obstacle_to_processes
 from adapters.engine.waits import Wait, Waits
 

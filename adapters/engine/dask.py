@@ -32,9 +32,9 @@ from adapters.batch.key import BatchKey
 from adapters.batch.plan import Allocate, Assembled, Plan
 from adapters.clock import Spent
 from adapters.engine.executors import CLUSTER, Settings
-from adapters.engine.jobs import Done, Executor, Job, Pending
 from adapters.engine.memory import Arena
 from adapters.engine.serialization import import_before, pickled_apart
+from adapters.engine.tasks import Done, Executor, Future, Task
 from adapters.errors import WorkerError, note
 from adapters.failure import Failure
 from adapters.structure import flatten, unflatten
@@ -132,8 +132,8 @@ class Pickled:
         for view in self.buffers:
             buffers.append(allocate((view.nbytes,), np.dtype(np.uint8)))
             np.copyto(buffers[-1], np.frombuffer(view, np.uint8))
-        skeleton, leaves, skipped, spent = pickle.loads(self.content, buffers=buffers)
-        return Assembled(unflatten(skeleton, leaves), skipped), spent
+        treedef, leaves, skipped, spent = pickle.loads(self.content, buffers=buffers)
+        return Assembled(unflatten(treedef, leaves), skipped), spent
 
 
 def pickled_plan(plan: Plan) -> Pickled:
@@ -156,14 +156,14 @@ def pickled_batch(assembled: Assembled, spent: Spent) -> Pickled:
     Raises:
         Exception: The batch contains something that can't be pickled.
     """
-    leaves, skeleton = flatten(assembled.batch)
+    leaves, treedef = flatten(assembled.batch)
     # Pickle would copy non-contiguous arrays into the stream.
     leaves = [
         np.ascontiguousarray(leaf) if type(leaf) is np.ndarray and leaf.ndim else leaf
         for leaf in leaves
     ]
     buffers: list[pickle.PickleBuffer] = []
-    content = skeleton, leaves, assembled.skipped, spent
+    content = treedef, leaves, assembled.skipped, spent
     try:
         pickled = cloudpickle.dumps(content, protocol=5, buffer_callback=buffers.append)
     except Exception as error:
@@ -227,7 +227,7 @@ class Cluster(Executor):
             log.warning("the Dask cluster has no workers: waiting for one to come")
         self._plan, self._lock = plan, lock
         self.window: int = settings.max_queue_size
-        self._jobs: dict[Job, Done] = {}
+        self._tasks: dict[Task, Done] = {}
         self._closed = False
         self._arena = Arena()
         self._opener = concurrent.futures.ThreadPoolExecutor(1, "adapters-dask")
@@ -236,69 +236,69 @@ class Cluster(Executor):
         self._futures: set[Any] = set()
         self._sending: asyncio.Task[Any] | None = None
         self._out_of_reach: set[str] = set()
-        self._tasks = 0
+        self._sent = 0
 
     # --- the ``Executor`` protocol: called with the dispatcher's lock held, except ``close`` ---
 
     @property
     def ready(self) -> int:
-        """Number of the cluster's threads; also fails the jobs if the client is closed."""
-        if self._jobs and self._client.status in _CLOSED_STATUS:
-            for job, done in list(self._jobs.items()):
-                if self._jobs.pop(job, None) is None:  # Delivered meanwhile.
+        """Number of the cluster's threads; also fails the tasks if the client is closed."""
+        if self._tasks and self._client.status in _CLOSED_STATUS:
+            for task, done in list(self._tasks.items()):
+                if self._tasks.pop(task, None) is None:  # Delivered meanwhile.
                     continue
-                for pending in job.batches:
-                    pending.note_error(WorkerError(_CLOSED))
-                done(job)
+                for future in task.batches:
+                    future.note_error(WorkerError(_CLOSED))
+                done(task)
         return self.count
 
-    def most_jobs(self, active: int) -> int:
+    def most_tasks(self, active: int) -> int:
         """Return the window: the scheduler has a queue of its own."""
         return self.window
 
-    def submit(self, job: Job, done: Done) -> bool:
-        """Send the job to the cluster.
+    def submit(self, task: Task, done: Done) -> bool:
+        """Send the task to the cluster.
 
         Raises:
             WorkerError: The client is closed.
         """
         if self._client.status in _CLOSED_STATUS:
             raise WorkerError(_CLOSED)
-        self._jobs[job] = done
-        self._client.loop.add_callback(self._start, job)
+        self._tasks[task] = done
+        self._client.loop.add_callback(self._start, task)
         return True
 
     def refresh(self) -> None:
-        """Send the plan as it is now; jobs under way use the earlier one."""
+        """Send the plan as it is now; tasks under way use the earlier one."""
         self._client.loop.add_callback(self._replace, pickled_plan(self._plan))
 
     def close(self, wait: bool) -> None:
-        """Cancel jobs under way; the client stays open."""
+        """Cancel tasks under way; the client stays open."""
         with self._lock:
             self._closed = True
-            self._jobs.clear()
+            self._tasks.clear()
         self._arena.close()
         self._client.loop.add_callback(self._forget)
         self._opener.shutdown(wait, cancel_futures=True)
 
     # --- on the client's event loop ---
 
-    def _start(self, job: Job) -> None:
+    def _start(self, task: Task) -> None:
         if not self._closed:
-            task = asyncio.ensure_future(self._run(job))
-            self._running.add(task)
-            task.add_done_callback(self._running.discard)
+            running = asyncio.ensure_future(self._run(task))
+            self._running.add(running)
+            running.add_done_callback(self._running.discard)
 
-    async def _run(self, job: Job) -> None:
-        (pending,) = job.batches
+    async def _run(self, task: Task) -> None:
+        (future,) = task.batches
         try:
-            answer: Any = await self._answer(pending.key)
+            answer: Any = await self._answer(future.key)
         except BaseException as error:
             # The frames of the error and its context would keep the plan on the cluster.
             error.__context__ = None
             answer = error.with_traceback(None)
         with suppress(RuntimeError):  # The executor was closed meanwhile.
-            self._opener.submit(self._deliver, job, pending, answer)
+            self._opener.submit(self._deliver, task, future, answer)
 
     async def _answer(self, key: BatchKey) -> Pickled | Failure:
         """Request a batch until there is an answer.
@@ -338,8 +338,8 @@ class Cluster(Executor):
         raise WorkerError(_FORGOTTEN)
 
     async def _made(self, plan: Any, key: bytes) -> Pickled | Failure:
-        self._tasks += 1
-        future = self._client.submit(make_batch, plan, key, pure=False, priority=-self._tasks)
+        self._sent += 1
+        future = self._client.submit(make_batch, plan, key, pure=False, priority=-self._sent)
         self._futures.add(future)
         try:
             # The waiting isn't cancelled: Dask shares it between those who gather together.
@@ -399,19 +399,19 @@ class Cluster(Executor):
 
     # --- in our own thread ---
 
-    def _deliver(self, job: Job, pending: Pending, answer: Any) -> None:
+    def _deliver(self, task: Task, future: Future, answer: Any) -> None:
         try:
             if isinstance(answer, Pickled):
-                pending.outcome, spent = answer.batch(self._arena.empty)
-                job.seconds = spent.seconds
+                future.outcome, spent = answer.batch(self._arena.empty)
+                task.seconds = spent.seconds
             else:
-                pending.note_error(answer.restore() if isinstance(answer, Failure) else answer)
+                future.note_error(answer.restore() if isinstance(answer, Failure) else answer)
         except BaseException as error:
-            pending.note_error(error)
+            future.note_error(error)
         with self._lock:
-            done = self._jobs.pop(job, None)
+            done = self._tasks.pop(task, None)
             if done is not None:
-                done(job)
+                done(task)
 
 
 def _runs_here(client: Any) -> bool:

@@ -1,10 +1,10 @@
-"""Dispatcher: decides which job runs when, and handles jobs that don't come back.
+"""Dispatcher: decides which task runs when, and handles tasks that don't come back.
 
-    ask --> ready jobs --start--> executor (threads, processes, Dask) --done--> wait
+    ask --> ready tasks --start--> executor (threads, processes, Dask) --done--> wait
 
-The lock guards the queue of ready jobs and the state of every ``Pending``. It is held for
+The lock guards the queue of ready tasks and the state of every ``Future``. It is held for
 bookkeeping only, never while a batch is computed. Jobs are started from the consumer's thread, and
-from any thread that reports a job done or a worker ready. Dead workers are replaced by the thread
+from any thread that reports a task done or a worker ready. Dead workers are replaced by the thread
 that waits for a batch.
 """
 
@@ -22,7 +22,7 @@ from typing import Any
 
 from adapters import user_code
 from adapters.batch.plan import Assembled, Plan
-from adapters.engine.jobs import (
+from adapters.engine.tasks import (
     DROPPED,
     FAILED,
     GIVEN_UP,
@@ -31,9 +31,9 @@ from adapters.engine.jobs import (
     QUEUED,
     UNSUBMITTED,
     Executor,
+    Future,
     InterpreterEndsError,
-    Job,
-    Pending,
+    Task,
 )
 from adapters.errors import ClosedError, WorkerError
 
@@ -41,13 +41,13 @@ log = logging.getLogger("adapters")
 
 # A batch is given up when this many worker processes have died in it.
 _TRIES = 3
-# Lost batches are, when workers have been replaced this often without a finished job in between.
+# Lost batches are, when workers have been replaced this often without a finished task in between.
 _RESTARTS = 6
 _WAIT_SECONDS = 1.0
 # Time for new processes to import what the plan needs, before a batch can be late.
 _START_SECONDS = 60.0
 
-# States in which a job's result is no longer awaited: the batch was given up, or read before its
+# States in which a task's result is no longer awaited: the batch was given up, or read before its
 # thread reported it, or couldn't be queued.
 _RESULT_NOT_AWAITED = (GIVEN_UP, HERE, UNSUBMITTED)
 
@@ -77,8 +77,8 @@ class Dispatcher:
         """None before the first batch, and after a ``stop``."""
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
-        self._ready: collections.deque[Job] = collections.deque()
-        self._running: set[Job] = set()
+        self._ready: collections.deque[Task] = collections.deque()
+        self._running: set[Task] = set()
         self._restarts = 0
         self._rests = False
         self.closed = False
@@ -95,7 +95,7 @@ class Dispatcher:
             return self.executor
 
     def rest(self) -> None:
-        """Let other loaders use the worker processes, once no job is left here."""
+        """Let other loaders use the worker processes, once no task is left here."""
         with self._changed:
             self._rests = True
             self._rest_if_idle()
@@ -106,43 +106,43 @@ class Dispatcher:
             self._rests = False
             self.executor.rest()
 
-    def ask(self, pending: Pending, seconds: float) -> None:
+    def ask(self, future: Future, seconds: float) -> None:
         """Queue a batch, with those before it if a batch takes few seconds (0: unknown)."""
         with self._changed, self._or_anew():
-            executor = pending.executor = self.open()
+            executor = future.executor = self.open()
             fair = self._queue_size // (2 * executor.count)
             most = min(fair, int(executor.group_seconds / seconds)) if seconds else 1
             last = self._ready[-1] if self._ready else None
             if last is not None and not last.alone and len(last.batches) < most:
-                last.batches.append(pending)
+                last.batches.append(future)
             else:
-                self._ready.append(Job([pending]))
+                self._ready.append(Task([future]))
             # Last, so that the reader computes a batch that couldn't be queued.
-            pending.become(QUEUED)
+            future.become(QUEUED)
 
-    def start_jobs(self) -> None:
-        """Submit ready jobs to free workers."""
+    def start_tasks(self) -> None:
+        """Submit ready tasks to free workers."""
         with self._changed, self._or_anew():
             while self._ready and (executor := self.executor) and not self.closed:
-                if len(self._running) >= executor.most_jobs(self._active()):
+                if len(self._running) >= executor.most_tasks(self._active()):
                     break
-                job = self._ready.popleft()
-                for pending in [p for p in job.batches if not p.wanted]:
-                    self._close_batch(executor, job, pending)
-                    job.batches.remove(pending)
-                if not job.batches:
+                task = self._ready.popleft()
+                for future in [p for p in task.batches if not p.wanted]:
+                    self._close_batch(executor, task, future)
+                    task.batches.remove(future)
+                if not task.batches:
                     continue
-                self._running.add(job)
+                self._running.add(task)
                 try:
-                    if not executor.submit(job, self._done):
-                        self._running.discard(job)
-                        self._ready.appendleft(job)
+                    if not executor.submit(task, self._done):
+                        self._running.discard(task)
+                        self._ready.appendleft(task)
                         break  # Until a worker's death is noticed.
                 except Exception as error:
                     # The thread that waits for the batch may be another one.
-                    for pending in job.batches:
-                        pending.note_error(error.with_traceback(None))
-                    self._done(job)
+                    for future in task.batches:
+                        future.note_error(error.with_traceback(None))
+                    self._done(task)
 
     @contextlib.contextmanager
     def _or_anew(self) -> Iterator[None]:
@@ -155,7 +155,7 @@ class Dispatcher:
             self.stop(for_good=False)
             raise
 
-    def wait(self, pending: Pending, timeout_seconds: float = math.inf) -> Assembled:
+    def wait(self, future: Future, timeout_seconds: float = math.inf) -> Assembled:
         """Wait for a queued batch.
 
         Raises:
@@ -167,47 +167,47 @@ class Dispatcher:
         """
         since = time.monotonic()
         with self._changed:
-            while pending.state is QUEUED and pending.outcome is None:
-                if self.closed or not self._may_be_read(pending):
+            while future.state is QUEUED and future.outcome is None:
+                if self.closed or not self._may_be_read(future):
                     raise ClosedError("the sequence was closed while a batch was awaited")
-                executor = pending.executor
+                executor = future.executor
                 if executor.lacks_workers:
-                    self._recover(executor, pending)
+                    self._recover(executor, future)
                 else:
                     self._changed.wait(min(_WAIT_SECONDS, timeout_seconds))
                 now = time.monotonic()
                 if not executor.ready and now < executor.started_at + _START_SECONDS:
                     since = now  # A batch can't be late before a worker is ready.
-                if pending.state is QUEUED and now - since > timeout_seconds:
+                if future.state is QUEUED and now - since > timeout_seconds:
                     raise multiprocessing.TimeoutError(
-                        f"timeout: the workers have not made batch {pending.key.index} in "
+                        f"timeout: the workers have not made batch {future.key.index} in "
                         f"{timeout_seconds:g} seconds; give a longer one if the work is that slow, "
                         "or look for what hangs with no workers"
                     )
-            pending.raise_error()
-            # A thread's outcome may come before its job is reported.
-            if pending.outcome is None or pending.state is DROPPED:
-                if not self._may_be_read(pending):
+            future.raise_error()
+            # A thread's outcome may come before its task is reported.
+            if future.outcome is None or future.state is DROPPED:
+                if not self._may_be_read(future):
                     raise ClosedError("the sequence was closed before the batch was taken")
-                pending.outcome = pending.executor.collect(pending)
-            if pending.state is not HERE:
-                pending.become(HERE)
-            return pending.outcome
+                future.outcome = future.executor.collect(future)
+            if future.state is not HERE:
+                future.become(HERE)
+            return future.outcome
 
-    def _may_be_read(self, pending: Pending) -> bool:
+    def _may_be_read(self, future: Future) -> bool:
         """True if a batch was not dropped, and its executor is still open."""
-        return not pending.abandoned and pending.executor is self.executor is not None
+        return not future.abandoned and future.executor is self.executor is not None
 
-    def drop(self, pendings: list[Pending]) -> None:
+    def drop(self, futures: list[Future]) -> None:
         """Abandon these batches."""
         with self._changed:
             executor = self.executor
-            for pending in pendings:
-                pending.abandoned = True
+            for future in futures:
+                future.abandoned = True
                 # The memory of an earlier executor was freed with it.
-                if pending.state is MADE and executor is not None and executor is pending.executor:
-                    executor.discard(pending)
-                    pending.become(DROPPED)
+                if future.state is MADE and executor is not None and executor is future.executor:
+                    executor.discard(future)
+                    future.become(DROPPED)
             self._changed.notify_all()
 
     def stop(self, for_good: bool, wait: bool = True) -> None:
@@ -232,7 +232,7 @@ class Dispatcher:
         self._changed = threading.Condition(self._lock)
 
     def _without_executor(self) -> Executor | None:
-        """Forget the executor and its jobs, and return it."""
+        """Forget the executor and its tasks, and return it."""
         executor, self.executor = self.executor, None
         self._ready.clear()
         self._running.clear()
@@ -241,60 +241,60 @@ class Dispatcher:
     # --- called by the executor, from any thread ---
 
     def _workers_changed(self) -> None:
-        """Start jobs."""
+        """Start tasks."""
         with self._changed:
-            self.start_jobs()
+            self.start_tasks()
             self._changed.notify_all()
 
-    def _done(self, job: Job) -> None:
-        """Record that a job is done."""
+    def _done(self, task: Task) -> None:
+        """Record that a task is done."""
         with self._changed:
             executor = self.executor
-            if executor is None or job not in self._running:  # Of an earlier executor.
+            if executor is None or task not in self._running:  # Of an earlier executor.
                 return
-            self._running.remove(job)
-            if job.lost:
-                self._repeat(executor, job)
+            self._running.remove(task)
+            if task.lost:
+                self._repeat(executor, task)
             else:
                 self._restarts = 0
-                for pending in job.batches:
-                    self._close_batch(executor, job, pending)
-            self.start_jobs()
+                for future in task.batches:
+                    self._close_batch(executor, task, future)
+            self.start_tasks()
             self._rest_if_idle()
             self._changed.notify_all()
 
     # --- with the lock held ---
 
-    def _close_batch(self, executor: Executor, job: Job, pending: Pending) -> None:
-        """Set the state of a batch whose job is done, or won't be done."""
-        pending.seconds += job.seconds / len(job.batches)
-        if pending.state in _RESULT_NOT_AWAITED:
-            executor.discard(pending)  # No worker writes there any more.
-        elif pending.abandoned:
-            executor.discard(pending)
-            pending.become(DROPPED)
-        elif pending.error is not None:
-            executor.discard(pending)
-            pending.become(FAILED)
+    def _close_batch(self, executor: Executor, task: Task, future: Future) -> None:
+        """Set the state of a batch whose task is done, or won't be done."""
+        future.seconds += task.seconds / len(task.batches)
+        if future.state in _RESULT_NOT_AWAITED:
+            executor.discard(future)  # No worker writes there any more.
+        elif future.abandoned:
+            executor.discard(future)
+            future.become(DROPPED)
+        elif future.error is not None:
+            executor.discard(future)
+            future.become(FAILED)
         else:
-            pending.become(MADE if pending.outcome is None else HERE)
+            future.become(MADE if future.outcome is None else HERE)
 
-    def _repeat(self, executor: Executor, job: Job) -> None:
-        """Queue the batches of a dead worker's job again, before all others."""
-        for pending in reversed(job.batches):
-            hopeless = len(pending.killers) >= _TRIES or self._restarts >= _RESTARTS
-            if hopeless and pending.state is QUEUED:
-                self._give_up(executor, pending)
-            if not pending.wanted:
-                self._close_batch(executor, job, pending)
+    def _repeat(self, executor: Executor, task: Task) -> None:
+        """Queue the batches of a dead worker's task again, before all others."""
+        for future in reversed(task.batches):
+            hopeless = len(future.killers) >= _TRIES or self._restarts >= _RESTARTS
+            if hopeless and future.state is QUEUED:
+                self._give_up(executor, future)
+            if not future.wanted:
+                self._close_batch(executor, task, future)
             else:
-                # One batch per job from now on: the next death loses none of the others.
-                self._ready.appendleft(Job([pending], alone=True))
+                # One batch per task from now on: the next death loses none of the others.
+                self._ready.appendleft(Task([future], alone=True))
 
-    def _recover(self, executor: Executor, awaited: Pending) -> None:
+    def _recover(self, executor: Executor, awaited: Future) -> None:
         """Replace dead workers."""
         if self._restarts >= _RESTARTS and self._running:
-            self._changed.wait(_WAIT_SECONDS)  # One worker's job hangs, and others die at once.
+            self._changed.wait(_WAIT_SECONDS)  # One worker's task hangs, and others die at once.
             if awaited.state is not QUEUED or not self._may_be_read(awaited):
                 return
         try:
@@ -310,16 +310,16 @@ class Dispatcher:
         who = executor.deaths[-1] if executor.deaths else "a worker process died"
         log.warning("%s; starting another worker and computing lost batches again", who)
         if self._restarts >= _RESTARTS and not self._running:
-            self._give_up(executor, awaited)  # Workers die before they get a job.
+            self._give_up(executor, awaited)  # Workers die before they get a task.
         self._restarts += 1
-        self.start_jobs()
+        self.start_tasks()
 
-    def _give_up(self, executor: Executor, pending: Pending) -> None:
-        who = (pending.killers or executor.deaths or ["worker processes died"])[-1]
-        times = len(pending.killers) or self._restarts + 1
-        pending.error = WorkerError(
-            f"{who} while computing batch {pending.key.index} of epoch {pending.key.epoch}; tried "
+    def _give_up(self, executor: Executor, future: Future) -> None:
+        who = (future.killers or executor.deaths or ["worker processes died"])[-1]
+        times = len(future.killers) or self._restarts + 1
+        future.error = WorkerError(
+            f"{who} while computing batch {future.key.index} of epoch {future.key.epoch}; tried "
             f"{times} times. Look for a crash in the source or the transform (workers=0 runs it in "
             "this process), or for a memory limit (fewer workers, smaller batches)"
         )
-        pending.become(GIVEN_UP)
+        future.become(GIVEN_UP)

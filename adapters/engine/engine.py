@@ -17,12 +17,12 @@ import weakref
 from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn
 
-from adapters.batch.key import WHOLE, Continuation
+from adapters.batch.key import WHOLE, ResumedEpoch
 from adapters.batch.plan import Assembled, Plan
 from adapters.engine.executors import Settings
-from adapters.engine.jobs import Exhausted
 from adapters.engine.stream import DrawnStream, Stream
 from adapters.engine.supply import Supply
+from adapters.engine.tasks import Exhausted
 from adapters.engine.threads import note_program_end
 from adapters.engine.tuning import Choice
 from adapters.errors import ClosedError, note
@@ -46,7 +46,7 @@ class Engine(Supply):
         epoch: int,
         step: int,
         shuffled: bool,
-        continuation: Continuation = WHOLE,
+        resumed: ResumedEpoch = WHOLE,
         secondary: bool = False,
     ) -> Stream:
         """Return a stream from this batch on: the parked one if it is there, else a new one.
@@ -56,13 +56,13 @@ class Engine(Supply):
         if self.closed:
             raise ClosedError("the sequence is closed: make a new one")
         parked, self._parked = self._parked, None
-        way = shuffled, continuation, secondary
+        way = shuffled, resumed, secondary
         if parked is not None and not parked.closed:
             if (parked.position, parked.way) == ((epoch, step), way):
                 parked.convert = None
                 return parked
             parked.close()
-        stream = Stream(self, epoch, step, shuffled, self.plan.num_batches, continuation, secondary)
+        stream = Stream(self, epoch, step, shuffled, self.plan.num_batches, resumed, secondary)
         self._streams.add(stream)
         return stream
 
@@ -121,7 +121,7 @@ class Engine(Supply):
     def close(self, wait: bool = True) -> None:
         """End the workers for good; threads waiting for a batch get a ``ClosedError``.
 
-        With ``wait``, running jobs are waited for; the garbage collector doesn't.
+        With ``wait``, running tasks are waited for; the garbage collector doesn't.
         """
         self._parked = None
         self.dispatcher.stop(for_good=True, wait=wait)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from adapters.batch.plan import Plan
-from adapters.engine.jobs import Executor
+from adapters.engine.tasks import Executor
 from adapters.engine.threads import Threads
 
 CLUSTER = "workers of a Dask cluster"

@@ -13,11 +13,11 @@ The trainer's process owns all slots. Each is in one of these states:
 | state | who writes to it                | until                                               |
 |-------|---------------------------------|-----------------------------------------------------|
 | free  | none                            | a batch is submitted                                |
-| taken | the worker that has the job     | the batch is delivered or discarded                 |
+| taken | the worker that has the task     | the batch is delivered or discarded                 |
 | held  | the user, through the arrays    | the last array that refers to it is gone            |
 
 A slot is never free sooner, because frameworks read from it without a copy. A worker maps the slot
-named in its job and makes it longer when the batch needs it, so that no batch is too large for it.
+named in its task and makes it longer when the batch needs it, so that no batch is too large for it.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ import threading
 import time
 from typing import Any
 
-from adapters.engine.jobs import InterpreterEndsError
+from adapters.engine.tasks import InterpreterEndsError
 from adapters.engine.workermain import forget
 from adapters.engine.workerprocess import (
     Lessee,
@@ -40,7 +40,7 @@ log = logging.getLogger("adapters")
 # one is, such as a loader between two passes.
 _LINGER_SECONDS = 2.0
 _KEPT_SECONDS = 60.0
-# Time for a worker that was given back to finish its job.
+# Time for a worker that was given back to finish its task.
 _DRAIN_SECONDS = 0.8
 # Time that the next executor waits for such workers.
 _AWAITED_SECONDS = 0.1
@@ -75,7 +75,7 @@ class Pool:
 
     @property
     def idle_pids(self) -> set[int]:
-        """Processes that are not leased; some of them may still be finishing their last job."""
+        """Processes that are not leased; some of them may still be finishing their last task."""
         with self._lock:
             return {worker.pid for worker in self._workers if worker.lessee is None}
 
@@ -108,7 +108,7 @@ class Pool:
             return leased
 
     def give_back(self, lessee: Lessee, workers: list[Worker], for_good: bool = False) -> None:
-        """Take workers back; one that has a job gets some time to finish it.
+        """Take workers back; one that has a task gets some time to finish it.
 
         Idle workers are kept longer while there are lessees that haven't given back for good.
         """
@@ -122,7 +122,7 @@ class Pool:
             self._notify()
 
     def forget(self, plan_number: int) -> None:
-        """Have the workers forget a plan, after the jobs sent before.
+        """Have the workers forget a plan, after the tasks sent before.
 
         The pool's thread tells the workers, because the garbage collector may call this within a
         frame that is sending.
@@ -176,7 +176,7 @@ class Pool:
         self._thread, self._wake = None, (-1, -1)
 
     def _await_draining(self, count: int) -> None:
-        """Wait for draining workers: most jobs end in milliseconds, and a start takes longer."""
+        """Wait for draining workers: most tasks end in milliseconds, and a start takes longer."""
         deadline = time.monotonic() + _AWAITED_SECONDS
         while sum(worker.used for worker in self._idle_workers) < count and any(
             worker.lessee is None and worker.is_busy for worker in self._workers
@@ -269,7 +269,7 @@ class Pool:
     def _hear(self, worker: Worker, answer: bytes) -> None:
         with self._lock:
             sent = worker.unanswered.popleft()
-            if sent.job is None:
+            if sent.task is None:
                 if not worker.used:
                     self.start_seconds = time.monotonic() - worker.started_at
                 worker.used = True

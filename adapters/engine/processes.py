@@ -1,8 +1,8 @@
 """Executor on worker processes: for work that holds the GIL.
 
 The processes are leased from the pool, see ``pool``. The plan is sent to them as a
-``SerializedPlan``, which each opens before it gets a job; batches come back in ``Slots``. A worker
-that dies loses its own jobs and no others. Its oldest job is blamed for the death.
+``SerializedPlan``, which each opens before it gets a task; batches come back in ``Slots``. A worker
+that dies loses its own tasks and no others. Its oldest task is blamed for the death.
 
 Methods are called with the dispatcher's lock held, except ``close`` and those that the pool calls,
 which take it.
@@ -24,10 +24,10 @@ from adapters.clock import Spent
 from adapters.cpus import usable_cpus
 from adapters.engine import workermain as remote
 from adapters.engine.executors import Settings
-from adapters.engine.jobs import Done, Executor, Job, Pending
 from adapters.engine.memory import ArrayInSlot, Slot, Slots, room_for
 from adapters.engine.pool import shared_pool
 from adapters.engine.serialization import SerializedPlan, not_picklable
+from adapters.engine.tasks import Done, Executor, Future, Task
 from adapters.engine.threads import THREADS
 from adapters.engine.workerprocess import SentMessage, Worker
 from adapters.errors import NotPicklableError
@@ -41,7 +41,7 @@ log = logging.getLogger("adapters")
 # include imports.
 _LOOKS, _WAITS = 3, 0.5
 # Jobs per worker if they are short, up to this time: it gets the next one before it is done.
-# Handing over a job takes 0.2 ms (two cores).
+# Handing over a task takes 0.2 ms (two cores).
 _JOBS_AHEAD = 2
 _SHORT_SECONDS = 0.02
 NO_CHILDREN = (
@@ -70,7 +70,7 @@ class Processes(Executor):
     """
 
     name = "processes"
-    # Handing over a job takes 0.5 ms of the trainer's interpreter (two cores).
+    # Handing over a task takes 0.5 ms of the trainer's interpreter (two cores).
     group_seconds = 0.008
 
     def __init__(
@@ -88,11 +88,11 @@ class Processes(Executor):
         self._former: list[SerializedPlan] = []
         """Earlier plans, which workers may still have to open."""
         self._slots = Slots(held)
-        self._in_slots: dict[Pending, Slot] = {}
+        self._in_slots: dict[Future, Slot] = {}
         self._workers: list[Worker] = []
         """Leased workers."""
-        self._job_seconds = 0.0
-        """Time of the latest job."""
+        self._task_seconds = 0.0
+        """Time of the latest task."""
         self._closed = self._resting = self._was_ready = False
         self._pool = shared_pool()
         try:
@@ -123,7 +123,7 @@ class Processes(Executor):
         return not (self._closed or self._resting) and len(self._workers) < self.count
 
     def rest(self) -> None:
-        """Let others use the workers while there are no jobs; the workers keep the plan."""
+        """Let others use the workers while there are no tasks; the workers keep the plan."""
         if not self._closed:
             self._resting = True
             workers, self._workers = self._workers, []
@@ -153,7 +153,7 @@ class Processes(Executor):
             worker.send(opening, remote.open_plan, self._serialized.address, *surroundings)
 
     def refresh(self) -> None:
-        """Send the plan again, after its source has changed; jobs under way use the earlier one.
+        """Send the plan again, after its source has changed; tasks under way use the earlier one.
 
         Raises:
             NotPicklableError: The plan can't be pickled.
@@ -176,7 +176,7 @@ class Processes(Executor):
             raise NotPicklableError(not_picklable(error)) from error
 
     def _close_former(self) -> None:
-        """Free the earlier plans, but for those that workers may still have to open for a job."""
+        """Free the earlier plans, but for those that workers may still have to open for a task."""
         if not self._former:
             return
         messages = [sent for worker in self._workers for sent in tuple(worker.unanswered)]
@@ -185,10 +185,10 @@ class Processes(Executor):
             self._former.remove(plan)
             plan.close()
 
-    # --- jobs ---
+    # --- tasks ---
 
-    def submit(self, job: Job, done: Done) -> bool:
-        """Send the job to the worker with the fewest jobs.
+    def submit(self, task: Task, done: Done) -> bool:
+        """Send the task to the worker with the fewest tasks.
 
         Returns:
             False if no worker accepts it; those are about to be found dead.
@@ -196,45 +196,45 @@ class Processes(Executor):
         Raises:
             OSError: There are no more descriptors for slots.
         """
-        for pending in job.batches:
-            if pending not in self._in_slots:
-                self._in_slots[pending] = self._slots.take()
-        task = [(pending.key, self._in_slots[pending].name) for pending in job.batches]
-        sent = SentMessage(job, done, self._serialized.plan_number)
+        for future in task.batches:
+            if future not in self._in_slots:
+                self._in_slots[future] = self._slots.take()
+        places = [(future.key, self._in_slots[future].name) for future in task.batches]
+        sent = SentMessage(task, done, self._serialized.plan_number)
         workers = sorted(self._able, key=lambda each: len(each.unanswered))
         # Up to the first worker that accepts it.
         return any(
-            worker.send(sent, remote.work, self._serialized.address, task) for worker in workers
+            worker.send(sent, remote.work, self._serialized.address, places) for worker in workers
         )
 
-    def most_jobs(self, active: int) -> int:
-        """Maximum number of submitted jobs: one for each process that is ready, or two.
+    def most_tasks(self, active: int) -> int:
+        """Maximum number of submitted tasks: one for each process that is ready, or two.
 
-        A process gets its next job before it is done if all processes are ready and jobs are short:
-        behind a long job, it would wait while another process is free.
+        A process gets its next task before it is done if all processes are ready and tasks are
+        short: behind a long task, it would wait while another process is free.
         """
         ready = self.ready
-        ahead = 0.0 < self._job_seconds < _SHORT_SECONDS and ready == self.count
+        ahead = 0.0 < self._task_seconds < _SHORT_SECONDS and ready == self.count
         return ready * (_JOBS_AHEAD if ahead else 1)
 
-    def collect(self, pending: Pending) -> Assembled:
+    def collect(self, future: Future) -> Assembled:
         """Make arrays of the data in the batch's slot."""
-        written: remote.Written = pending.memory
+        written: remote.Written = future.memory
         places = [leaf for leaf in written.leaves if isinstance(leaf, ArrayInSlot)]
-        slot = self._in_slots.pop(pending)  # First, so that Ctrl-C can't give it back twice.
+        slot = self._in_slots.pop(future)  # First, so that Ctrl-C can't give it back twice.
         try:
             arrays = iter(self._slots.deliver(slot, places))
         except Exception:  # There is no descriptor or memory: it can be collected later.
-            self._in_slots[pending] = slot
+            self._in_slots[future] = slot
             raise
         leaves = [
             next(arrays) if isinstance(leaf, ArrayInSlot) else leaf for leaf in written.leaves
         ]
-        return Assembled(unflatten(written.skeleton, leaves), written.skipped)
+        return Assembled(unflatten(written.treedef, leaves), written.skipped)
 
-    def discard(self, pending: Pending) -> None:
+    def discard(self, future: Future) -> None:
         """Take back the slot of an abandoned batch, once no worker writes to it."""
-        slot = self._in_slots.pop(pending, None)
+        slot = self._in_slots.pop(future, None)
         if slot is not None:
             self._slots.give_back(slot)
 
@@ -262,8 +262,8 @@ class Processes(Executor):
     # --- called by the pool, from its thread ---
 
     def answered(self, sent: SentMessage, answer: bytes) -> None:
-        """Note that a worker has opened a plan, or done a job."""
-        if sent.job is None:
+        """Note that a worker has opened a plan, or done a task."""
+        if sent.task is None:
             with self._lock:
                 self._was_ready = self._was_ready or self.ready > 0
             self._changed()
@@ -279,26 +279,26 @@ class Processes(Executor):
                 return  # type: ignore[unreachable]
             self._close_former()
             if problem is not None:
-                for pending in sent.job.batches:
-                    pending.note_error(problem)
-            self._take_answers(sent.job, answers)
-            self._job_seconds = sent.job.seconds
-            sent.done(sent.job)
+                for future in sent.task.batches:
+                    future.note_error(problem)
+            self._take_answers(sent.task, answers)
+            self._task_seconds = sent.task.seconds
+            sent.done(sent.task)
 
     def died(self, worker: Worker, unanswered: list[SentMessage]) -> None:
-        """Note that a worker has died; its jobs must be done again."""
+        """Note that a worker has died; its tasks must be done again."""
         with self._lock:
             if worker in self._workers:
                 self._workers.remove(worker)
             if self._closed:
                 return
             self.deaths.append(f"worker process {worker.pid} {worker.cause}")
-            lost = [sent for sent in unanswered if sent.job is not None]
-            for pending in lost[0].job.batches if lost else ():
-                pending.killers.append(self.deaths[-1])
+            lost = [sent for sent in unanswered if sent.task is not None]
+            for future in lost[0].task.batches if lost else ():
+                future.killers.append(self.deaths[-1])
             for sent in reversed(lost):  # Each goes to the front of the queue.
-                sent.job.lost = True
-                sent.done(sent.job)
+                sent.task.lost = True
+                sent.done(sent.task)
         self._changed()
 
     def may_fork(self) -> bool:
@@ -312,14 +312,14 @@ class Processes(Executor):
         working = any(thread.name.startswith(THREADS) for thread in threading.enumerate())
         return not working and self._may_fork()
 
-    def _take_answers(self, job: Job, answers: Any) -> None:
-        for pending, answer in zip(job.batches, answers):
+    def _take_answers(self, task: Task, answers: Any) -> None:
+        for future, answer in zip(task.batches, answers):
             if isinstance(answer, Failure):
-                pending.note_error(answer.restore())
+                future.note_error(answer.restore())
                 continue
-            job.seconds += answer.spent.seconds
+            task.seconds += answer.spent.seconds
             self._look_at(answer.spent)
-            pending.memory = answer
+            future.memory = answer
 
     def _look_at(self, spent: Spent) -> None:
         """Lease the other processes, if they would help."""

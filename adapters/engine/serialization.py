@@ -64,7 +64,7 @@ _PYTHON_GENERATOR = random._inst
 
 
 class Address(NamedTuple):
-    """Location of a serialized plan; small, because it is sent with every job."""
+    """Location of a serialized plan; small, because it is sent with every task."""
 
     name: FileName
     places: int

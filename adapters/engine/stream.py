@@ -15,18 +15,18 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from adapters.batch.key import WHOLE, BatchKey, Continuation
+from adapters.batch.key import WHOLE, BatchKey, ResumedEpoch
 from adapters.batch.plan import Assembled
-from adapters.engine.jobs import (
+from adapters.engine.memory import Arena
+from adapters.engine.supply import Supply
+from adapters.engine.tasks import (
     FAILED,
     QUEUED,
     UNSUBMITTED,
     Convert,
     Exhausted,
-    Pending,
+    Future,
 )
-from adapters.engine.memory import Arena
-from adapters.engine.supply import Supply
 from adapters.errors import ClosedError
 
 log = logging.getLogger("adapters")
@@ -38,7 +38,7 @@ class Stream:
     Args:
         shuffled: Permute whole batches within an epoch.
         num_batches: Batches in an epoch; None if it has no end, or the number is unknown.
-        continuation: A resumed epoch, whose batches aren't permuted.
+        resumed: A resumed epoch, whose batches aren't permuted.
         secondary: Call the source's epoch hooks only for the first epoch, so that a validation
             doesn't call them for epochs that the training hasn't reached.
     """
@@ -50,17 +50,17 @@ class Stream:
         step: int,
         shuffled: bool,
         num_batches: int | None,
-        continuation: Continuation = WHOLE,
+        resumed: ResumedEpoch = WHOLE,
         secondary: bool = False,
     ) -> None:
         self._supply = supply
-        self.way = shuffled, continuation, secondary
+        self.way = shuffled, resumed, secondary
         """Identity of the stream's order, without the position."""
         self._epoch_length = math.inf if num_batches is None else num_batches
         """Step at which the next epoch starts."""
         self._estimated_length = self._epoch_length
         """Number of batches in an epoch, for the choice of workers."""
-        self._window: collections.deque[Pending] = collections.deque()
+        self._window: collections.deque[Future] = collections.deque()
         self._asked = epoch, step
         self.position = epoch, step
         """(epoch, step) of the next batch."""
@@ -100,9 +100,9 @@ class Stream:
             supply.change_workers()
         if self._window or supply.batches_ahead:
             self._ask(1)
-            pending = self._first()
-            assembled = supply.result(pending)
-            self._take(pending)
+            future = self._first()
+            assembled = supply.result(future)
+            self._take(future)
             self.position = self._after(epoch, step)
             self._ask(0)
         else:
@@ -122,14 +122,14 @@ class Stream:
         self._ask(count)
         return [self._supply.result(self._window[i]).batch for i in range(count)]
 
-    def _first(self) -> Pending:
+    def _first(self) -> Future:
         try:
             return self._window[0]
         except IndexError:
             raise ClosedError("the stream was closed while a batch was asked of it") from None
 
-    def _take(self, pending: Pending) -> None:
-        if self._first() is not pending:
+    def _take(self, future: Future) -> None:
+        if self._first() is not future:
             raise ClosedError("the stream was closed while a batch was taken from it")
         self._window.popleft()
 
@@ -141,13 +141,13 @@ class Stream:
                 self._supply.enter_epoch(epoch)
             self._entered = epoch
 
-    def compute(self) -> Pending:
+    def compute(self) -> Future:
         """Compute the next unrequested batch in the calling thread."""
-        pending = self.append_next()
-        self.fulfil(pending)
-        return pending
+        future = self.append_next()
+        self.fulfil(future)
+        return future
 
-    def append_next(self, needed: bool = True) -> Pending:
+    def append_next(self, needed: bool = True) -> Future:
         """Add the next unrequested batch to the window; the caller submits or computes it.
 
         Args:
@@ -159,14 +159,14 @@ class Stream:
         if not (needed or self._may_read_ahead()):
             raise Exhausted
         epoch, step = self._asked
-        pending = Pending(self._key(epoch, step), convert=self.convert)
+        future = Future(self._key(epoch, step), convert=self.convert)
         self._asked = self._after(epoch, step)
-        self._window.append(pending)
-        return pending
+        self._window.append(future)
+        return future
 
-    def fulfil(self, pending: Pending) -> None:
+    def fulfil(self, future: Future) -> None:
         """Compute a batch in the calling thread; an error is raised when the batch is read."""
-        self._supply.fulfil(pending, self._memory.empty)
+        self._supply.fulfil(future, self._memory.empty)
 
     @property
     def ready(self) -> bool:
@@ -179,7 +179,7 @@ class Stream:
     @property
     def failed(self) -> bool:
         """True if a batch in the window has failed."""
-        return any(pending.state is FAILED for pending in self._window)
+        return any(future.state is FAILED for future in self._window)
 
     def close(self) -> None:
         """Drop the batches under way."""
@@ -192,8 +192,8 @@ class Stream:
 
     def __del__(self) -> None:
         # No lock: another thread may hold it, or this one in an outer frame.
-        for pending in self._window:
-            pending.abandoned = True
+        for future in self._window:
+            future.abandoned = True
 
     def _ask(self, least: int) -> None:
         """Fill the window, with at least ``least`` batches."""
@@ -208,7 +208,7 @@ class Stream:
         except Exhausted:
             if len(self._window) < least:
                 raise
-        supply.dispatcher.start_jobs()
+        supply.dispatcher.start_tasks()
 
     def _may_read_ahead(self) -> bool:
         return not self._supply.plan.changes_between_epochs or self._asked[0] == self._entered
@@ -224,10 +224,10 @@ class Stream:
             self._skipped = 0
 
     def _key(self, epoch: int, step: int) -> BatchKey:
-        shuffled, continuation, _ = self.way
-        if continuation is WHOLE:
+        shuffled, resumed, _ = self.way
+        if resumed is WHOLE:
             return BatchKey(epoch, self._supply.plan.shuffled(epoch, step) if shuffled else step)
-        return continuation.key(epoch, step, self._supply.plan.shuffled if shuffled else None)
+        return resumed.key(epoch, step, self._supply.plan.shuffled if shuffled else None)
 
     def _after(self, epoch: int, step: int) -> tuple[int, int]:
         return (epoch, step + 1) if step + 1 < self._epoch_length else (epoch + 1, 0)

@@ -48,7 +48,7 @@ from adapters.clock import Spent
 from adapters.engine.autotune import Comparison
 from adapters.engine.dispatch import Dispatcher
 from adapters.engine.executors import EXECUTORS, Settings
-from adapters.engine.jobs import FAILED, HERE, UNSUBMITTED, Executor, InterpreterEndsError, Pending
+from adapters.engine.tasks import FAILED, HERE, UNSUBMITTED, Executor, Future, InterpreterEndsError
 from adapters.engine.tuning import Choice, Trial
 from adapters.engine.waits import Losses, Waits
 from adapters.errors import ClosedError, NotPicklableError, WorkerError
@@ -310,7 +310,7 @@ class Supply:
 
     # --- batches ---
 
-    def ask(self, pending: Pending) -> None:
+    def ask(self, future: Future) -> None:
         """Have workers compute a batch, if there are any."""
         if not self.batches_ahead:
             return
@@ -327,10 +327,10 @@ class Supply:
                     raise
         if self.start_workers():
             processes = self._choice is not None and self._choice.kind == "processes"
-            self.plan.prefetch(pending.key, elsewhere=processes)
+            self.plan.prefetch(future.key, elsewhere=processes)
             # Otherwise, the main thread ended just now, and the reader computes the batch.
             with contextlib.suppress(InterpreterEndsError):
-                self.dispatcher.ask(pending, self._batch_seconds)
+                self.dispatcher.ask(future, self._batch_seconds)
 
     def compute(self, key: BatchKey, allocate: Allocate = aligned_empty) -> Assembled:
         """Compute a batch in the calling thread, in memory from ``allocate``."""
@@ -349,20 +349,20 @@ class Supply:
         if self.batches_left != 1 or math.isinf(self._alone_seconds):
             self._alone_seconds = seconds if inline else min(self._alone_seconds, seconds)
 
-    def fulfil(self, pending: Pending, allocate: Allocate) -> None:
+    def fulfil(self, future: Future, allocate: Allocate) -> None:
         """Compute a batch in the calling thread; an error is raised when the batch is read."""
         started, state = Spent.now(), HERE
         try:
-            outcome = self.plan.batch(pending.key, allocate)
+            outcome = self.plan.batch(future.key, allocate)
             self.plan.wait_for(outcome)
-            pending.outcome = outcome
+            future.outcome = outcome
         except BaseException as error:
-            pending.error, state = error, FAILED
-        pending.spent = started.until_now()
-        pending.seconds = pending.spent.seconds
-        pending.become(state)
+            future.error, state = error, FAILED
+        future.spent = started.until_now()
+        future.seconds = future.spent.seconds
+        future.become(state)
 
-    def result(self, pending: Pending) -> Assembled:
+    def result(self, future: Future) -> Assembled:
         """Return the batch; blocks until it is there.
 
         Raises:
@@ -371,36 +371,36 @@ class Supply:
             ClosedError: The engine was closed meanwhile.
             multiprocessing.TimeoutError: The workers took too long.
         """
-        if pending.state is UNSUBMITTED:
-            self._compute_here(pending)
-        elif pending.state is not HERE:
+        if future.state is UNSUBMITTED:
+            self._compute_here(future)
+        elif future.state is not HERE:
             try:
-                self._wait(pending)
+                self._wait(future)
             except Exception as error:
-                if not self._retry_inline(pending, error):
+                if not self._retry_inline(future, error):
                     raise
-        outcome = pending.outcome
+        outcome = future.outcome
         assert outcome is not None
-        if pending.seconds:
-            self._note_time(pending.seconds, inline=False)
+        if future.seconds:
+            self._note_time(future.seconds, inline=False)
         return outcome
 
-    def _compute_here(self, pending: Pending) -> None:
-        pending.outcome = self.compute(pending.key)
-        pending.become(HERE)
+    def _compute_here(self, future: Future) -> None:
+        future.outcome = self.compute(future.key)
+        future.become(HERE)
 
-    def _retry_inline(self, pending: Pending, error: Exception) -> bool:
+    def _retry_inline(self, future: Future, error: Exception) -> bool:
         """Retry a batch inline if it failed in a process that ``"auto"`` chose; True on success.
 
         A file descriptor, for example, can be sent to another process but has no meaning there.
         """
         by_auto = self._settings.workers == "auto" and not self._settings.use_multiprocessing
         # UNSUBMITTED: its error has been raised, so that the next read computes it again.
-        failed = pending.state is UNSUBMITTED and not isinstance(error, (ClosedError, WorkerError))
-        if not (by_auto and failed and getattr(pending.executor, "name", "") == "processes"):
+        failed = future.state is UNSUBMITTED and not isinstance(error, (ClosedError, WorkerError))
+        if not (by_auto and failed and getattr(future.executor, "name", "") == "processes"):
             return False
         try:
-            self._compute_here(pending)
+            self._compute_here(future)
         except Exception:
             return False
         if self._choice is not None and self._choice.count:  # Not yet for an earlier batch.
@@ -409,15 +409,15 @@ class Supply:
             self._compute_inline(reason)
         return True
 
-    def _wait(self, pending: Pending) -> None:
+    def _wait(self, future: Future) -> None:
         try:
             with left_to_others(), user_code.left_to_others():
-                self.dispatcher.wait(pending, self._settings.timeout_seconds)
+                self.dispatcher.wait(future, self._settings.timeout_seconds)
         except ClosedError:
-            if pending.abandoned or self.closed:
+            if future.abandoned or self.closed:
                 raise
             # Its workers were released to others, or ended with the main thread.
-            self._compute_here(pending)
+            self._compute_here(future)
 
     def delivered(
         self, position: tuple[int, int], moment: float, waited_seconds: float, busy_seconds: float
@@ -445,7 +445,7 @@ class Supply:
                     self.refresh()
 
     def refresh(self) -> None:
-        """Send processes the source as it is now, before their next job; threads always see it."""
+        """Send processes the source as it is now, before their next task; threads always see it."""
         self._outdated = True
 
     @property

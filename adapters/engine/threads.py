@@ -16,18 +16,18 @@ from collections.abc import Callable
 
 from adapters.batch.key import BatchKey
 from adapters.batch.plan import Assembled, Plan
-from adapters.engine.jobs import Done, Executor, InterpreterEndsError, Job
 from adapters.engine.memory import Arena
+from adapters.engine.tasks import Done, Executor, InterpreterEndsError, Task
 
 log = logging.getLogger("adapters")
 
-# Time that ``close`` waits for running jobs, usually and after Ctrl-C.
+# Time that ``close`` waits for running tasks, usually and after Ctrl-C.
 _PATIENCE_SECONDS = 10.0
 _INTERRUPTED_PATIENCE_SECONDS = 1.0
 
 THREADS = "adapters-worker_"
 """Start of the names of worker threads."""
-Task = Callable[[], None]
+_Call = Callable[[], None]
 _program_ends = threading.Event()
 _here = threading.local()
 
@@ -49,19 +49,19 @@ class Threads(Executor):
     """Executor on threads, which share the plan."""
 
     name = "threads"
-    group_seconds = 0.001  # Handing over a job takes about 30 us (two cores).
+    group_seconds = 0.001  # Handing over a task takes about 30 us (two cores).
 
     def __init__(self, plan: Plan, count: int) -> None:
         super().__init__(count)
         self._plan = plan
-        self._tasks: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
         self._arena = Arena()
         self._closed = False
         # All threads start here. TensorFlow requests batches from a thread of its own; a thread
         # started there would leave a dummy thread object in Python for TensorFlow's.
         self._threads = [
             threading.Thread(
-                target=_work, args=(self._tasks,), name=f"{THREADS}{number}", daemon=True
+                target=_work, args=(self._queue,), name=f"{THREADS}{number}", daemon=True
             )
             for number in range(count)
         ]
@@ -70,27 +70,27 @@ class Threads(Executor):
                 thread.start()
         except RuntimeError as error:
             for _ in self._threads:
-                self._tasks.put(None)  # Those that have started.
+                self._queue.put(None)  # Those that have started.
             if threading.main_thread().is_alive():
                 raise
             raise InterpreterEndsError("cannot start worker threads") from error
 
-    def submit(self, job: Job, done: Done) -> bool:
-        """Queue the job for a thread; False if the executor was closed meanwhile."""
+    def submit(self, task: Task, done: Done) -> bool:
+        """Queue the task for a thread; False if the executor was closed meanwhile."""
         if self._closed:
             return False
-        self._tasks.put(lambda: self._run(job, done))
+        self._queue.put(lambda: self._run(task, done))
         return True
 
     def close(self, wait: bool) -> None:
-        """Drop queued jobs; with ``wait``, wait a limited time for running ones."""
+        """Drop queued tasks; with ``wait``, wait a limited time for running ones."""
         self._closed = True
         self._arena.close()
         with contextlib.suppress(queue.Empty):
             while True:
-                self._tasks.get_nowait()
+                self._queue.get_nowait()
         for _ in self._threads:
-            self._tasks.put(None)
+            self._queue.put(None)
         # Not current_thread(), which would leave a dummy thread object for TensorFlow's thread.
         if not wait or threading.get_ident() in {thread.ident for thread in self._threads}:
             return
@@ -109,22 +109,22 @@ class Threads(Executor):
                 patience,
             )
 
-    def _run(self, job: Job, done: Done) -> None:
+    def _run(self, task: Task, done: Done) -> None:
         started = time.perf_counter()
         _here.plan = self._plan
-        for pending in job.batches:
-            if not pending.wanted:
+        for future in task.batches:
+            if not future.wanted:
                 continue
             try:
-                outcome = self._compute(pending.key)
-                if pending.convert is not None:
-                    outcome = pending.convert(outcome)
-                pending.outcome = outcome  # It may be taken at once.
+                outcome = self._compute(future.key)
+                if future.convert is not None:
+                    outcome = future.convert(outcome)
+                future.outcome = outcome  # It may be taken at once.
             except BaseException as error:  # Raised where the batch is read.
-                pending.note_error(error)
+                future.note_error(error)
         _here.plan = None  # A waiting thread doesn't keep the plan alive.
-        job.seconds = time.perf_counter() - started
-        done(job)
+        task.seconds = time.perf_counter() - started
+        done(task)
 
     def _compute(self, key: BatchKey) -> Assembled:
         outcome = self._plan.batch(key, self._arena.empty)
@@ -132,11 +132,11 @@ class Threads(Executor):
         return outcome
 
 
-def _work(tasks: queue.SimpleQueue[Task | None]) -> None:
-    """Run tasks; refers to the queue only, so it doesn't keep the executor alive."""
-    while (task := tasks.get()) is not None:
+def _work(calls: queue.SimpleQueue[_Call | None]) -> None:
+    """Run calls; refers to the queue only, so it doesn't keep the executor alive."""
+    while (call := calls.get()) is not None:
         try:
-            task()
+            call()
         except BaseException:
             log.exception("a worker thread could not deliver")
-        del task
+        del call

@@ -16,7 +16,7 @@ from adapters import user_code
 from adapters.batch.plan import Plan
 from adapters.clock import Spent
 from adapters.cpus import usable_cpus
-from adapters.engine.jobs import Exhausted, Pending
+from adapters.engine.tasks import Exhausted, Future
 
 if TYPE_CHECKING:
     from adapters.engine.serialization import Obstacle
@@ -82,7 +82,7 @@ class Trial:
         scales = 2 * (self._cpus - 1) / (self._cpus + 1)
         self._scales = min(max(_SCALES, scales), _SCALES_AT_MOST)
         """Gain of two threads from which threads are chosen."""
-        self._alone: list[Pending] = []
+        self._alone: list[Future] = []
         self._undecided_alone = True
         self._together = math.inf
         self._tries = 0
@@ -116,9 +116,9 @@ class Trial:
 
     def _compute_alone(self, stream: Any) -> None:
         """Compute the next batch in this thread."""
-        pending = stream.compute()
-        if pending.error is None:
-            self._alone.append(pending)
+        future = stream.compute()
+        if future.error is None:
+            self._alone.append(future)
 
     @property
     def _known_alone(self) -> bool:
@@ -131,12 +131,12 @@ class Trial:
     @property
     def _seconds(self) -> float:
         """Shortest time of a batch on one thread, without the first one."""
-        return min(pending.spent.own_seconds for pending in self._alone[1:])
+        return min(future.spent.own_seconds for future in self._alone[1:])
 
     @property
     def _quietest(self) -> Spent:
         """Shortest batch on one thread without the first, preferably an undisturbed one."""
-        spent = (pending.spent for pending in self._alone[1:])
+        spent = (future.spent for future in self._alone[1:])
         return min(spent, key=lambda each: (each.noisy, each.own_seconds))
 
     @property
@@ -271,7 +271,7 @@ def _on_two_threads(stream: Any) -> float | None:
 
     None if the stream has only one batch left.
     """
-    batches: list[Pending] = [stream.append_next()]
+    batches: list[Future] = [stream.append_next()]
     try:
         batches.append(stream.append_next(needed=False))
     except Exhausted:
@@ -279,7 +279,7 @@ def _on_two_threads(stream: Any) -> float | None:
         return None
     spans: list[tuple[float, float]] = []
 
-    def fulfil(batch: Pending) -> None:
+    def fulfil(batch: Future) -> None:
         started = time.perf_counter()
         stream.fulfil(batch)
         spans.append((started, time.perf_counter()))

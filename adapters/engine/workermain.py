@@ -6,15 +6,15 @@ Messages come in and answers go out, one at a time and in order:
     sys.path, facts about the trainer ----------->
     open_plan, Address, surroundings ------------>
             <------------------------------- b""   has imported what the plan needs
-    work, Address, Task ------------------------->
+    work, Address, Places ----------------------->
             <--------------------------- answers
     forget, plan number ------------------------->
 
 Each message is a pickle on the worker's own socket: after the first one, a function of this module
 and its arguments. A worker ends when its socket is closed, or when its parent ends. It imports no
-framework, unless the user's code does. A task computes one job, and its answers are small; the
-batches themselves are written to slots. Plans, and mappings of slots, are kept between tasks, until
-their executor closes.
+framework, unless the user's code does. A message computes one task, and its answers are small; the
+batches themselves are written to slots. Plans, and mappings of slots, are kept between messages,
+until their executor closes.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from adapters.structure import flatten
 class Written:
     """A batch in a slot."""
 
-    skeleton: Any
+    treedef: Any
     leaves: list[Any]
     """Each a ``ArrayInSlot`` in the slot, or a value that can't be shared, such as a string."""
     skipped: int
@@ -58,15 +58,15 @@ class Written:
 
 
 Answer = Written | Failure
-Task = list[tuple[BatchKey, FileName]]
+Places = list[tuple[BatchKey, FileName]]
 """Batches to compute, each into its slot."""
 
 
-def work(address: Address, task: Task) -> bytes:
+def work(address: Address, places: Places) -> bytes:
     """Compute some batches; returns their pickled answers, pickled together."""
     _enter(address)
     answers = []
-    for key, name in task:
+    for key, name in places:
         try:
             answer: Answer = _compute(address, key, name)
         except BaseException as error:  # Raised where the batch is read.
@@ -96,13 +96,13 @@ def _compute(address: Address, key: BatchKey, name: FileName) -> Written:
     slot = _open_plans[address.plan_number].slot(name)
     slot.start_over()
     assembled = _plan(address).batch(key, slot.allocate)
-    leaves, skeleton = flatten(assembled.batch)
+    leaves, treedef = flatten(assembled.batch)
     placed: list[Any] = []
     for leaf in leaves:
         # Other array classes hold more than numbers, such as a mask.
         shared = type(leaf) in (np.ndarray, np.memmap) and not leaf.dtype.hasobject
         placed.append(slot.put(leaf) if shared else leaf)
-    return Written(skeleton, placed, assembled.skipped, started.until_now())
+    return Written(treedef, placed, assembled.skipped, started.until_now())
 
 
 class _OpenPlan:
@@ -135,7 +135,7 @@ _latest = -1
 def open_plan(address: Address, path: list[str], folder: str, environment: dict[str, str]) -> bytes:
     """Open a plan, with the trainer's places of modules and files.
 
-    Errors are suppressed: the next task tries again, and reports them to the reader.
+    Errors are suppressed: the next message tries again, and reports them to the reader.
     """
     opened = _open_plans.setdefault(address.plan_number, _OpenPlan())
     opened.path, opened.folder, opened.environment = path, folder, environment

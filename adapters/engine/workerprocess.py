@@ -51,10 +51,10 @@ _VOLATILE = {"PYTEST_CURRENT_TEST"}
 class SentMessage(NamedTuple):
     """A message to a worker that it will answer."""
 
-    job: Any
+    task: Any
     """None if a plan is to be opened."""
     done: Any
-    """Callback to report the job done."""
+    """Callback to report the task done."""
     plan_number: int
     """``SerializedPlan.plan_number``."""
 
@@ -63,7 +63,7 @@ class Lessee(Protocol):
     """Executor that leases a worker; called from the pool's thread."""
 
     def answered(self, sent: SentMessage, answer: bytes) -> None:
-        """Handle an answer to a worker's oldest message: it has opened a plan, or done a job."""
+        """Handle an answer to a worker's oldest message: it has opened a plan, or done a task."""
 
     def died(self, worker: Worker, unanswered: list[Any]) -> None:
         """Handle the death of the worker, with the messages that it hasn't answered."""
@@ -141,8 +141,8 @@ class Worker:
 
     @property
     def is_busy(self) -> bool:
-        """True if it has a job."""
-        return any(sent.job is not None for sent in tuple(self.unanswered))
+        """True if it has a task."""
+        return any(sent.task is not None for sent in tuple(self.unanswered))
 
     @property
     def is_idle(self) -> bool:
@@ -309,7 +309,7 @@ class Line:
     """Channel of messages to and from a worker: the trainer's end of the socket. It never waits.
 
     Data that the system doesn't accept at once is kept and sent when the worker reads on. So a
-    worker with a long job, or one that waits for its answer to be read, blocks no thread. Messages
+    worker with a long task, or one that waits for its answer to be read, blocks no thread. Messages
     have the format of ``multiprocessing``'s connection at the other end: the length, then the
     bytes.
     """

@@ -26,7 +26,7 @@ _REMEDY = "pad, crop, resize or cast in the transform"
 
 @dataclass(frozen=True)
 class Leaf:
-    """Placeholder for array ``number`` in a skeleton (treedef).
+    """Placeholder for array ``number`` in a treedef.
 
     ``kind`` is the type that the user gets: ``"numpy"``, MXNet's ``"nd"`` or ``"np"``, or
     ``"active"`` for the one of the latter two that matches the active semantics.
@@ -36,7 +36,7 @@ class Leaf:
     kind: str
 
 
-class Skeleton:
+class Treedef:
     """Structure of a batch without its arrays (treedef): containers around leaves and values.
 
     ``flat`` is the number of NDArrays if the batch is a flat list of them, as nearly all are.
@@ -47,7 +47,7 @@ class Skeleton:
         self._flat = flat
 
     def __reduce__(self) -> Any:
-        return (_flat, (self._flat,)) if self._flat else (Skeleton, (self._tree,))
+        return (_flat, (self._flat,)) if self._flat else (Treedef, (self._tree,))
 
     def built(self, arrays: Sequence[Any], numpy_semantics: bool | None) -> Any:
         """Return the batch, with arrays of the types that the user gets; None: as they are."""
@@ -71,8 +71,8 @@ class Skeleton:
 
 
 @functools.cache
-def _flat(count: int) -> Skeleton:
-    return Skeleton([Leaf(number, "active") for number in range(count)], count)
+def _flat(count: int) -> Treedef:
+    return Treedef([Leaf(number, "active") for number in range(count)], count)
 
 
 def batchify_default(
@@ -82,7 +82,7 @@ def batchify_default(
     allocate: Allocate,
     keys: Sequence[Any],
     remedy: Remedy | None = None,
-) -> tuple[list[Any], Skeleton]:
+) -> tuple[list[Any], Treedef]:
     """Batch columns of samples by MXNet's rules: return the arrays and the structure around them.
 
     A column is a batched array or a list of items; with ``single``, samples are no tuples, and the
@@ -102,9 +102,9 @@ def batchify_default(
             _check_alike(items, keys, remedy)
         raise
     if single:
-        return leaves, Skeleton(tree[0])
+        return leaves, Treedef(tree[0])
     flat = len(leaves) == len(tree) and list not in map(type, tree)
-    return leaves, _flat(len(tree)) if flat else Skeleton(tree)
+    return leaves, _flat(len(tree)) if flat else Treedef(tree)
 
 
 def _batched(items: Any, leaves: list[Any], remote: bool, allocate: Allocate) -> Any:
@@ -176,7 +176,7 @@ def _check_dtype(leaf: Any) -> None:
 
 def packed(
     make: Callable[[], Any], remote: bool, numpy_as: str = "numpy"
-) -> tuple[list[Any], Skeleton]:
+) -> tuple[list[Any], Treedef]:
     """Flatten what ``make`` returns, a user's batch, into arrays and the structure around them.
 
     In a worker process (``remote``), NumPy arrays are copied into a slot. Elsewhere, they are
@@ -207,7 +207,7 @@ def packed(
         for leaf in leaves:
             if isinstance(leaf, mx.nd.NDArray):
                 leaf.wait_to_read()  # What it is copied from may share memory with a NumPy array.
-    return leaves, Skeleton(tree)
+    return leaves, Treedef(tree)
 
 
 def is_known(value: Any) -> bool:

@@ -81,12 +81,12 @@ class Iteration(Reading):
         if not count:
             return None
         self._left = count - first
-        return engine.stream(epoch, first, False, loader._continuation)
+        return engine.stream(epoch, first, False, loader._resumed)
 
     def _made(self, assembled: Assembled) -> Any:
-        *arrays, skeleton = assembled.batch
+        *arrays, treedef = assembled.batch
         del assembled
-        return self._loader._move(skeleton.built(arrays, is_np_array()))
+        return self._loader._move(treedef.built(arrays, is_np_array()))
 
     def _finish(self) -> None:
         before, self._count = self._position, self._delivered

@@ -23,7 +23,7 @@ from adapters import arguments, replaying, viewing
 from adapters.alignment import aligned_empty
 from adapters.batch.arranging import blocks_of, check_shuffle, order_of
 from adapters.batch.blocks import Blocks
-from adapters.batch.key import WHOLE, BatchKey, Continuation
+from adapters.batch.key import WHOLE, BatchKey, ResumedEpoch
 from adapters.batch.order import DrawnOrder, Order
 from adapters.batch.replacement import OnError
 from adapters.engine import Engine, Waits, raise_as_itself
@@ -245,7 +245,7 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         self._move = mover(ctx, pin_memory, pin_device_id)
         # A batch is transferred while the previous one is used.
         self._copies_ahead = ctx is not None and ctx != mx.cpu(0)
-        self._next, self._continuation = (0, 0), WHOLE
+        self._next, self._resumed = (0, 0), WHOLE
         self._position = (0, 0)
         """``(epoch, batch)`` after the last delivered batch of the latest pass."""
         self._without_batches = False  # True makes the next pass empty: the training has ended.
@@ -332,9 +332,9 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         epoch, batch = self._with_shard()._position
         self._check_replay("state_dict", epoch, batch)
         order, sharded = self._order, self._shard.requested is not None
-        goes_on = self._continuation.covers(epoch, batch)
-        if order is not None and order.elastic and (goes_on or sharded):
-            origin = self._continuation.origin if goes_on else 0
+        resumes = self._resumed.covers(epoch, batch)
+        if order is not None and order.elastic and (resumes or sharded):
+            origin = self._resumed.origin if resumes else 0
             return {"epoch": epoch, "samples": order.consumed(batch, origin)}
         if order is not None and not order.elastic and batch and sharded:
             return {"epoch": epoch, arguments.unit_of(order.consumed(1)): batch}
@@ -351,16 +351,16 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
             ValueError: The state doesn't fit a loader of this length, or the position can't be
                 resumed, see ``state_dict``.
         """
-        sampler, order, rest = self._with_shard()._batch_sampler, self._order, WHOLE
+        sampler, order, resumed = self._with_shard()._batch_sampler, self._order, WHOLE
         at = counted = None
         elastic = order is not None and order.elastic
         if order is not None and elastic:
             at = arguments.samples_of(state, order.size, "loader")
         if order is not None and at is not None:
             epoch, samples = at
-            continued = order.continuation(epoch, samples) if samples else WHOLE
-            epoch, rest = (epoch + 1, WHOLE) if continued is None else (epoch, continued)
-            batch = rest.step
+            left = order.resumed(epoch, samples) if samples else WHOLE
+            epoch, resumed = (epoch + 1, WHOLE) if left is None else (epoch, left)
+            batch = resumed.step
         else:
             if order is not None:
                 counted = arguments.batches_of(state, order.consumed(1), order.size, "loader")
@@ -372,7 +372,7 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
             if counted and batch and batch >= sampler.count(epoch):
                 epoch, batch = epoch + 1, 0  # The rest doesn't fill all shards.
         self._check_replay("load_state_dict", epoch, batch)
-        self._move_to(epoch, batch, rest)
+        self._move_to(epoch, batch, resumed)
 
     @property
     def _order(self) -> Order | None:
@@ -380,9 +380,9 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         order = self._plan.order
         return order if isinstance(order, Order) else None
 
-    def _move_to(self, epoch: int, batch: int, continuation: Continuation = WHOLE) -> None:
+    def _move_to(self, epoch: int, batch: int, resumed: ResumedEpoch = WHOLE) -> None:
         self._next = self._position = (epoch, batch)
-        self._continuation = continuation
+        self._resumed = resumed
         samplers.tell_epoch(self._batch_sampler, epoch)
 
     @property
@@ -458,8 +458,8 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
             raise IndexError(f"batch must be in range({-(count or 0)}, {end}), got {index}")
         index += 0 if index >= 0 or count is None else count
         if (order := self._order) is not None:
-            rest = replaying.continuation_of(self._continuation, order, epoch, state, "loader")
-            return replaying.key_of(rest, order, epoch, index)
+            resumed = replaying.resumed_epoch_of(self._resumed, order, epoch, state, "loader")
+            return replaying.key_of(resumed, order, epoch, index)
         names: Any = next(samplers.drawn_batches(sampler, epoch, index), None)
         if names is None:
             raise IndexError(f"batch must be one of the pass, got {index}: it has fewer")
@@ -469,10 +469,10 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         """Compute a batch here, as the loop gets it."""
         self._plan.begin_pass()
         try:
-            *arrays, skeleton = self._plan.batch(key, aligned_empty).batch
+            *arrays, treedef = self._plan.batch(key, aligned_empty).batch
         except StopIteration as error:  # It would silently end an iteration over batches.
             raise_as_itself(error)
-        return self._move(skeleton.built(arrays, is_np_array()))
+        return self._move(treedef.built(arrays, is_np_array()))
 
     def peek(self, batches: int = 1) -> viewing.Peek:
         """Return the first samples of a pass's first batches, for display, without starting a pass.
@@ -491,7 +491,7 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         twin = object.__new__(type(self))
         twin.__dict__.update(self._with_shard().__dict__)
         twin._batch_sampler = samplers.sampler_twin(self._batch_sampler)
-        twin._next, twin._position, twin._continuation = (0, 0), (0, 0), WHOLE
+        twin._next, twin._position, twin._resumed = (0, 0), (0, 0), WHOLE
         twin._engine = Engine(self._plan, self._settings)
         _open.add(twin._engine)
         return twin

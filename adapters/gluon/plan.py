@@ -2,7 +2,7 @@
 
 Like every ``Plan``, a ``GluonPlan`` is a function of a batch's key alone. In the trainer's process,
 a batch may hold NDArrays. In a worker process, it is written to the slot as NumPy arrays. In both
-cases, it is a flat tuple of arrays and a ``Skeleton``, which the loader converts for the user.
+cases, it is a flat tuple of arrays and a ``Treedef``, which the loader converts for the user.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from adapters.generators import (
     generator,
     generator_argument,
 )
-from adapters.gluon.batchify import Skeleton, batchify_default, is_known, packed
+from adapters.gluon.batchify import Treedef, batchify_default, is_known, packed
 from adapters.gluon.ndarrays import as_ndarray, map_arrays, map_members
 from adapters.gluon.pipeline import Pipeline, name_of
 from adapters.gluon.samples import (
@@ -115,7 +115,7 @@ class GluonPlan(Plan):
             return
         numbers = self.pipeline.base_numbers(self.samples(key))
         if isinstance(numbers, np.ndarray):
-            records.expect(numbers, elsewhere)
+            records.prefetch(numbers, elsewhere)
         if not elsewhere:
             self._prefetch(key, asked=True)
 
@@ -123,7 +123,7 @@ class GluonPlan(Plan):
         """Give the records a prefetch hint for later batches, in an order in blocks."""
         records, order = self.pipeline.records, self.order
         if records is not None and self.pipeline.indices is None and isinstance(order, Order):
-            order.prefetch(key.order_arguments, records.will_read, asked)
+            order.prefetch(key.order_arguments, records.prefetch_hint, asked)
 
     @property
     def only_decodes(self) -> bool:
@@ -141,7 +141,7 @@ class GluonPlan(Plan):
                 column.owner.wait_to_read()
 
     def batch(self, key: BatchKey, allocate: Allocate) -> Assembled:
-        """Compute a batch, ``(*arrays, Skeleton)``. Errors' notes name the sample and the batch."""
+        """Compute a batch, ``(*arrays, Treedef)``. Errors' notes name the sample and the batch."""
         names = self.samples(key)
         if self.pipeline.records is not None:
             self._prefetch(key)
@@ -184,7 +184,7 @@ class GluonPlan(Plan):
         state, skipped = self._samples(request)
         try:
             if self._batches_itself:
-                leaves, skeleton = self._batchified(state, request, self._remote)
+                leaves, treedef = self._batchified(state, request, self._remote)
             else:
                 epoch, index = request.key[:2]
                 seed(request.draws, self.seed, epoch, index, WHOLE_BATCH)
@@ -193,8 +193,8 @@ class GluonPlan(Plan):
                 ours |= self.batch_transform is None and self._collates
                 make = functools.partial(self._of_functions, state, request)
                 with self._batch_gate:
-                    leaves, skeleton = packed(make, self._remote, "active" if ours else "numpy")
-            return Assembled((*leaves, skeleton), skipped)
+                    leaves, treedef = packed(make, self._remote, "active" if ours else "numpy")
+            return Assembled((*leaves, treedef), skipped)
         except Exception as error:
             if skipped:
                 note(
@@ -253,7 +253,7 @@ class GluonPlan(Plan):
 
     def _batchified(
         self, state: State, request: Request, remote: bool
-    ) -> tuple[list[Any], Skeleton]:
+    ) -> tuple[list[Any], Treedef]:
         """Batchify samples by MXNet's rules."""
         if isinstance(state, list):
             state = split(state, request.names)
@@ -282,8 +282,8 @@ class GluonPlan(Plan):
                     lambda leaf: as_ndarray(leaf, semantics) if is_known(leaf) else leaf, batch
                 )
         else:
-            leaves, skeleton = self._batchified(state, request, remote=own is not None)
-            batch = skeleton.built(leaves, None if own is not None else is_np_array())
+            leaves, treedef = self._batchified(state, request, remote=own is not None)
+            batch = treedef.built(leaves, None if own is not None else is_np_array())
             del leaves  # Only the batch may refer to its arrays.
         if function is None:
             return batch

@@ -107,7 +107,7 @@ class Resume(TrainBegin, EpochBegin, BatchEnd, EpochEnd, TrainEnd):  # type: ign
             raise TypeError(f"folder must be a path, got {folder!r}")
         if not isinstance(loader, DataLoader):
             raise TypeError(
-                "loader must be one of gluon_loader, which can go on within an epoch, got "
+                "loader must be one of gluon_loader, which can resume within an epoch, got "
                 f"{type(loader).__name__}"
             )
         self._loader = loader
@@ -231,7 +231,7 @@ class Resume(TrainBegin, EpochBegin, BatchEnd, EpochEnd, TrainEnd):  # type: ign
         elif any(state["data"].get(name) != data.get(name) for name in ("batch_size", "shards")):
             self._batch = batch  # Batches have other numbers now.
         log.info(
-            "the training in %s goes on at epoch %d, batch %d", folder, self._epoch, self._batch
+            "the training in %s resumes at epoch %d, batch %d", folder, self._epoch, self._batch
         )
 
     def _end(self) -> None:
@@ -257,7 +257,7 @@ class Resume(TrainBegin, EpochBegin, BatchEnd, EpochEnd, TrainEnd):  # type: ign
                 self._trainer.save_states(str(path))
                 states = path.read_bytes()
         except OSError as error:  # The disk may be full.
-            log.warning("the training could not be saved (%s); it goes on", error)
+            log.warning("the training could not be saved (%s); it continues", error)
             return
         value = {
             "parameters": [each.list_data()[0].asnumpy().copy() for each in parameters],

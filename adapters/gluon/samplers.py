@@ -165,7 +165,7 @@ def drawn_batches(
             yield samples.copy() if isinstance(samples, np.ndarray) else list(samples)
     if drawn < first:
         raise ValueError(
-            f"load_state_dict: the pass was to go on at batch {first}, and the sampler gave "
+            f"load_state_dict: the pass was to resume at batch {first}, and the sampler gave "
             f"{drawn} batches: it belongs to another data set, or can be iterated over only once"
         )
 
@@ -207,7 +207,7 @@ def obstacle_to_replay(batch_sampler: Any, seeded: bool) -> str | None:
     if any(draws_unseeded(each) for each in (batch_sampler, sampler)):
         return (
             "its order is drawn from a generator of the whole process by a sampler of your own: "
-            "have it seed one of its own by the epoch, which set_epoch(epoch) would tell it"
+            "have it seed one of its own by the epoch that set_epoch(epoch) would give it"
         )
     if isinstance(batch_sampler, Iterator):
         return "its batch_sampler is an iterator, which can be read only once: give a list"

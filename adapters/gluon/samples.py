@@ -162,18 +162,18 @@ class Runner:
     def _recorded(self, source: Source, request: Request) -> State:
         """Read samples of a source: gathered, decoded into rows of known shape, or one by one."""
         own = self._base_numbers(request.names, len(source))
-        source.bring(own)
+        source.fetch(own)
         # An image that goes through ops is not yet the batch's memory.
         memory = np.empty if self.runs else request.allocate
         if source.gathers:
-            if _is_flat(source.skeleton):
-                rows, skeleton = flatten(source.gather(own, memory))
-                if _is_flat(skeleton):
-                    return self._members(source, rows, skeleton == 0)
+            if _is_flat(source.treedef):
+                rows, treedef = flatten(source.gather(own, memory))
+                if _is_flat(treedef):
+                    return self._members(source, rows, treedef == 0)
             fetched = source.samples(own)  # Samples that aren't tuples of arrays.
             return list(map(source.sample, own.tolist()) if fetched is None else fetched)
         leaves = None if self._uneven else source.leaves
-        if leaves is None or not _is_flat(source.skeleton):
+        if leaves is None or not _is_flat(source.treedef):
             samples = self._records(source, own, request)
             return source.padded(samples) if source.pads and not self.runs else samples
         memories = [memory, *[request.allocate] * (len(leaves) - 1)]
@@ -182,11 +182,11 @@ class Runner:
         rng_of = Generators(self._seed, epoch, DECODE, own) if source.draws else None
         if source.fill(own, rng_of, rows):
             # A sample is damaged or differs from the first one, say in labels: read one by one.
-            source.bring(own)
+            source.fetch(own)
             samples = self._records(source, own, request)
             self._uneven = self._pipeline.base is source
             return samples
-        return self._members(source, rows, source.skeleton == 0)
+        return self._members(source, rows, source.treedef == 0)
 
     def _members(self, source: Source, rows: list[NDArray[Any]], single: bool) -> Members:
         kind: Any = np.ndarray
@@ -350,9 +350,9 @@ def _stacked(column: Column | list[Any]) -> tuple[NDArray[Any] | None, type]:
     return np.stack([as_numpy(item) for item in column]), type(first)
 
 
-def _is_flat(skeleton: Any) -> bool:
+def _is_flat(treedef: Any) -> bool:
     """True if a sample is one leaf or a tuple of leaves."""
-    return skeleton == 0 or (type(skeleton) is tuple and skeleton == tuple(range(len(skeleton))))
+    return treedef == 0 or (type(treedef) is tuple and treedef == tuple(range(len(treedef))))
 
 
 def _copied(sample: Any) -> Any:

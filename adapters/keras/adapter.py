@@ -140,7 +140,7 @@ class SafeSequenceAdapter(Adapter):
         self._batches_per_report = 0 if self._strategy else batches
         cursor = self._cursor
         if self._batches_per_report and cursor is not None and cursor.trained is None:
-            # With steps_per_epoch, Keras 3.6 goes on with the pass that it has built the model
+            # With steps_per_epoch, Keras 3.6 continues the pass that it has built the model
             # with, by one execution.
             cursor.trained = min(cursor.taken, batches)
         return self._batches_per_report > 0
@@ -300,12 +300,12 @@ class SafeSequenceAdapter(Adapter):
         return cursor.start_of_next
 
     def _open_stream(self, epoch: int, step: int) -> Stream:
-        continuation = WHOLE if self._secondary else self._progress.continuation
+        resumed = WHOLE if self._secondary else self._progress.resumed
         if not (self._secondary or self._endless):
             further = max(0, self._last_epoch - epoch)
             self._engine.batches_after = further * (self._engine.plan.num_batches or 0)
         engine = self._engine
-        stream = engine.stream(epoch, step, self._shuffled, continuation, self._secondary)
+        stream = engine.stream(epoch, step, self._shuffled, resumed, self._secondary)
         if self._on_tensorflow and not (self.reads_elsewhere or self.class_weight):
             stream.convert = dataset.convert_ahead
         return stream

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from adapters.batch.key import WHOLE, Continuation
+from adapters.batch.key import WHOLE, ResumedEpoch
 
 
 def position_after(epoch: int, step: int, count: int, num_batches: int | None) -> tuple[int, int]:
@@ -71,7 +71,7 @@ class Progress:
         self._num_batches = num_batches
         self._on_advance = on_advance
         self._start = 0, 0
-        self.continuation = WHOLE
+        self.resumed = WHOLE
         """Rest of an epoch to resume, from ``move``; ``WHOLE`` for whole epochs."""
         self._latest: Cursor | None = None
         self._just_advanced = False
@@ -157,11 +157,11 @@ class Progress:
         """True if the delivered batches are the start of the epoch's order of samples."""
         epoch, step = self.position()
         shuffled = self._latest is not None and self._latest.shuffled
-        return not (shuffled and step) or self.continuation.covers(epoch, step)
+        return not (shuffled and step) or self.resumed.covers(epoch, step)
 
-    def move(self, epoch: int, step: int, continuation: Continuation = WHOLE) -> None:
+    def move(self, epoch: int, step: int, resumed: ResumedEpoch = WHOLE) -> None:
         """Make the next pass start here."""
-        self._start, self.continuation = (epoch, step), continuation
+        self._start, self.resumed = (epoch, step), resumed
         self._latest, self._just_advanced = None, False
         self.stamp += 1
 

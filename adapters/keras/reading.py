@@ -45,8 +45,8 @@ class Iteration(Reading):
         self._left = cursor.left
         if not secondary:
             self._engine.ahead_elsewhere = 0  # TensorFlow's thread may have read before.
-        continuation = WHOLE if secondary else self._progress.continuation
-        return self._engine.stream(cursor.epoch, cursor.step, False, continuation)
+        resumed = WHOLE if secondary else self._progress.resumed
+        return self._engine.stream(cursor.epoch, cursor.step, False, resumed)
 
     def close(self) -> None:
         """Drop the batches in flight, and advance the epoch if the pass has reached its end."""

@@ -122,7 +122,7 @@ class Resume(FitCallback):
         if state is None:
             # fit starts at the start of the next pass, not within an abandoned one.
             progress = fit.sequence._progress
-            progress.move(*progress.next_start(), progress.continuation)
+            progress.move(*progress.next_start(), progress.resumed)
             return
         steps = fit.steps_per_epoch
         if steps is not None and state["step"] >= steps:
@@ -146,7 +146,7 @@ class Resume(FitCallback):
         over = state["over"] and fit.epochs <= state["epochs"]
         fit.initial_epoch = max(state["epoch"], fit.epochs) if over else state["epoch"]
         log.info(
-            "the training in %s goes on at epoch %d, batch %d",
+            "the training in %s resumes at epoch %d, batch %d",
             self._folder.path,
             state["epoch"],
             state["step"],
@@ -243,7 +243,7 @@ class Resume(FitCallback):
             if not self._spoiled:
                 log.warning(
                     "%s has values that are NaN or infinite: nothing is saved in %s as long as "
-                    "that is so, and the next fit goes on from what was saved before",
+                    "that is so, and the next fit resumes from what was saved before",
                     spoiled,
                     self._folder.path,
                 )

@@ -14,7 +14,7 @@ from adapters import arguments, replaying, viewing
 from adapters.arguments import DaskClient
 from adapters.batch.arranging import check_shuffle, order_of
 from adapters.batch.blocks import Blocks
-from adapters.batch.key import WHOLE, Continuation
+from adapters.batch.key import WHOLE, ResumedEpoch
 from adapters.batch.replacement import OnError
 from adapters.batch.sourceplan import SourcePlan
 from adapters.engine import Engine, Waits
@@ -38,7 +38,7 @@ from adapters.keras.reading import Iteration
 from adapters.keras.shutdown import opened
 from adapters.keras.sources import source_of
 from adapters.ranks import ShardArgument
-from adapters.replaying import continuation_of, key_of
+from adapters.replaying import key_of, resumed_epoch_of
 from adapters.sources import SequenceSource, Source
 
 # Attributes of a sequence that has started; a copy makes its own.
@@ -251,7 +251,7 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
         """
         number = index_of(index, self._with_shard()._plan.num_batches)
         self._engine.enter_epoch(self.epoch)
-        key = self._progress.continuation.key(self.epoch, number)
+        key = self._progress.resumed.key(self.epoch, number)
         batch = self._engine.compute(key).batch
         self._progress.read_by_number()
         return batch
@@ -294,11 +294,11 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
         arguments.check_integer("epoch", epoch, 0)
         self._move(int(epoch), 0)
 
-    def _move(self, epoch: int, step: int, continuation: Continuation = WHOLE) -> None:
+    def _move(self, epoch: int, step: int, resumed: ResumedEpoch = WHOLE) -> None:
         source = self._plan.source
         if isinstance(source, SequenceSource):
             source.check_epoch(epoch)
-        self._progress.move(epoch, step, continuation)
+        self._progress.move(epoch, step, resumed)
 
     def state_dict(self) -> dict[str, int]:
         """Return the position, ``{"epoch": e, "batch": i}``; with ``shard``, in samples.
@@ -321,9 +321,9 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
         """
         progress = self._with_shard()._progress
         epoch, step = progress.position()
-        order, goes_on = self._plan.order, progress.continuation.covers(epoch, step)
-        if order.elastic and progress.counts_samples and (goes_on or self._sharded):
-            origin = progress.continuation.origin if goes_on else 0
+        order, resumes = self._plan.order, progress.resumed.covers(epoch, step)
+        if order.elastic and progress.counts_samples and (resumes or self._sharded):
+            origin = progress.resumed.origin if resumes else 0
             return {"epoch": epoch, "samples": order.consumed(step, origin)}
         grouped = step and self._sharded and not order.elastic
         return {"epoch": epoch, arguments.unit_of(order.consumed(1)) if grouped else "batch": step}
@@ -343,11 +343,11 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
         order = self._plan.order
         at = arguments.samples_of(state, order.size, "sequence") if order.elastic else None
         if at is not None:
-            self._go_on(*at)
+            self._resume_after(*at)
             return
-        told = arguments.batches_of(state, order.consumed(1), order.size, "sequence")
-        epoch, batch = told or arguments.position_of(state, lambda epoch: count, "sequence")
-        if batch and self._sharded and told is None:
+        at_batch = arguments.batches_of(state, order.consumed(1), order.size, "sequence")
+        epoch, batch = at_batch or arguments.position_of(state, lambda epoch: count, "sequence")
+        if batch and self._sharded and at_batch is None:
             self._shard.warn_of_batches(state, order.consumed(1), order.elastic)
         if batch and count is not None and batch >= count:  # The rest doesn't fill all shards.
             epoch, batch = epoch + 1, 0
@@ -357,13 +357,13 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
     def _sharded(self) -> bool:
         return self._shard.requested is not None or self._plan.order.shard[1] > 1
 
-    def _go_on(self, epoch: int, samples: int) -> None:
+    def _resume_after(self, epoch: int, samples: int) -> None:
         """Make the next pass start after this many samples of an epoch's order."""
-        continuation = self._plan.order.continuation(epoch, samples) if samples else WHOLE
-        if continuation is None:
+        resumed = self._plan.order.resumed(epoch, samples) if samples else WHOLE
+        if resumed is None:
             self._move(epoch + 1, 0)
         else:
-            self._move(epoch, continuation.step, continuation)
+            self._move(epoch, resumed.step, resumed)
 
     # --- inspection ---
 
@@ -390,8 +390,8 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
         plan = self._with_shard()._plan
         count = int(batches) if self._endless else min(int(batches), len(plan.order))
         self._engine.enter_epoch(self.epoch)
-        continuation = self._progress.continuation
-        keys = (continuation.key(self.epoch, index) for index in range(count))
+        resumed = self._progress.resumed
+        keys = (resumed.key(self.epoch, index) for index in range(count))
         return viewing.Peek(self._engine.compute(key).batch for key in keys)
 
     def replay(
@@ -422,14 +422,14 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
         if epoch == self.epoch:
             self._engine.enter_epoch(epoch)  # The epoch's hooks may change its batches.
         number = index_of(batch, plan.num_batches)
-        resumed = continuation_of(self._progress.continuation, plan.order, epoch, state, "sequence")
+        resumed = resumed_epoch_of(self._progress.resumed, plan.order, epoch, state, "sequence")
         permuted = shuffled and not self._endless and not plan.order.shuffle
         key = key_of(resumed, plan.order, epoch, number, plan.shuffled if permuted else None)
         return replaying.replay_batch(plan, key, self.epoch)
 
     # --- lifetime, copies, shards ---
 
-    def _begin(self, epoch: int, step: int, continuation: Continuation = WHOLE) -> None:
+    def _begin(self, epoch: int, step: int, resumed: ResumedEpoch = WHOLE) -> None:
         """Create the engine and the position, at this batch."""
         settings, num_batches = self._settings, self._plan.num_batches
         if self._endless and self._plan.changes_between_epochs:
@@ -441,7 +441,7 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
         else:
             self._engine = Engine(self._plan, settings)
             self._progress = Progress(num_batches, self._engine.enter_epoch)
-        self._progress.move(epoch, step, continuation)
+        self._progress.move(epoch, step, resumed)
         opened.add(self)
 
     def close(self) -> None:
@@ -464,7 +464,7 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
     def __getstate__(self) -> dict[str, Any]:
         progress = self._with_shard()._progress
         state = {name: value for name, value in self.__dict__.items() if name not in _BEGUN}
-        return {**state, "_position": (*progress.next_start(), progress.continuation)}
+        return {**state, "_position": (*progress.next_start(), progress.resumed)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -486,14 +486,14 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
             return
         order = self._plan.order.of_shard(shard)
         check_order(order)
-        (epoch, step), before = self._progress.next_start(), self._progress.continuation
-        goes_on = before.covers(epoch, step)
-        consumed = self._plan.order.consumed(step, before.origin if goes_on else 0)
+        (epoch, step), before = self._progress.next_start(), self._progress.resumed
+        resumes = before.covers(epoch, step)
+        consumed = self._plan.order.consumed(step, before.origin if resumes else 0)
         self._engine.close()
         self._plan = dataclasses.replace(self._plan, order=order)
         self._begin(epoch, step if order.size is None else min(step, len(order) - 1))
         if step and order.elastic:  # Batches differ between shards, so count samples.
-            self._go_on(epoch, consumed)
+            self._resume_after(epoch, consumed)
 
     def _with_shard(self: _Self) -> _Self:
         """Determine the shard if that is still open, and return ``self``."""

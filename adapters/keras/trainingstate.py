@@ -183,7 +183,7 @@ def _warn_of_metrics(model: Any) -> None:
             _warned.add(metric.name)
             log.warning(
                 "the metric %s keeps count in no variable: after a crash within an epoch, it "
-                "doesn't go on exactly; count in self.add_weight(...)",
+                "doesn't resume exactly; count in self.add_weight(...)",
                 metric.name,
             )
 
@@ -249,7 +249,7 @@ def callback_states(callbacks: Sequence[Any]) -> CallbackStates:
                 _warned.add(f"{name}.{field}")
                 log.warning(
                     "Keras %s has no %s.%s, which Resume saves of a %s: after a crash, that "
-                    "callback doesn't go on exactly; use a version of Keras that "
+                    "callback doesn't resume exactly; use a version of Keras that "
                     "docs/keras-internals.md names",
                     keras.__version__,
                     kind,

@@ -161,7 +161,7 @@ class Watch(FitCallback):
             return
         self._noticed_now.add(kind)
         fit, sequence = self._fit, self._fit.sequence
-        plan, resumed = sequence._plan, sequence._progress.continuation
+        plan, resumed = sequence._plan, sequence._progress.resumed
         first_epoch = sequence._progress.position()[0] if plan.num_batches is None else 0
         usual = statistics.median(self._losses) if len(self._losses) >= _LEAST else None
         shuffled = fit.shuffle and not sequence._endless and not plan.order.shuffle

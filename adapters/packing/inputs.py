@@ -77,7 +77,7 @@ class Inputs:
     def __getitem__(self, number: int) -> Item:
         return self.items[number if self.order is None else int(self.order[number])]
 
-    def expect(self, begin: int, end: int) -> None:
+    def prefetch(self, begin: int, end: int) -> None:
         """Start to fetch these, if they have to be fetched."""
         if self.fetch is not None:
             numbers = np.arange(begin, end)
@@ -158,7 +158,7 @@ def _images(source: ImageSource, chosen: Sequence[int] | None = None) -> Inputs:
     own = np.array(numbers, np.int64)
 
     def fetch(wanted: NDArray[np.int64]) -> None:
-        source.expect(own[wanted], elsewhere=False)
+        source.prefetch(own[wanted], elsewhere=False)
 
     return Inputs(items, source.classes, digest(described), fetch)
 

@@ -112,7 +112,7 @@ def materialize(source: Any, folder: str | os.PathLike[str]) -> Source:
             f"decoder that have changed since ({found.settings['about']}; now {stages.about}): "
             "give another folder, or remove this one"
         )
-    columns, skeleton = columns_in(found.settings)
+    columns, treedef = columns_in(found.settings)
     paths = [place / packed.name for packed in found.files]
     for path, packed in zip(paths, found.files):
         if not path.exists() or path.stat().st_size != packed.bytes:
@@ -121,7 +121,7 @@ def materialize(source: Any, folder: str | os.PathLike[str]) -> Source:
                 "missing or of another size: remove the folder, and materialize again"
             )
     files = RecordFiles([str(path) for path in paths], _FORMAT)
-    content = Columns(columns, stages.decoders, skeleton)
+    content = Columns(columns, stages.decoders, treedef)
     materialized = ExampleSource(files, content)
     materialized.python_numbers, materialized.classes = content.python_numbers, found.classes
     return materialized
@@ -235,7 +235,7 @@ def _of_decoded(source: Decoded) -> _Stages:
         fields = content.fields
         decoders = {at: halves(each.decoder)[1] for at, each in enumerate(fields) if each.decoder}
         done = list(map(_told, before.content.fields))  # type: ignore[attr-defined]
-        done.append(repr(content.skeleton))
+        done.append(repr(content.treedef))
     elif isinstance(content, Images) and type(content.decoder) is ImageDecoder:
         first, after = halves(content.decoder)
         before, decoders = source.with_content(content.with_decoder(first)), {0: after}
@@ -316,17 +316,17 @@ def _write(folder: Path, stages: _Stages) -> None:
 
 def _write_samples(folder: Path, stages: _Stages) -> None:
     samples = _Samples(stages)
-    columns, skeleton = _columns_of(samples, stages)
+    columns, treedef = _columns_of(samples, stages)
     fingerprint = stages.version if stages.is_known else None
-    fetch = partial(stages.before.expect, elsewhere=False)
+    fetch = partial(stages.before.prefetch, elsewhere=False)
     inputs = Inputs(samples, stages.classes, fingerprint, fetch)
     while True:
         # For reading the records, and for detecting that they are out of date.
         about = {"source": stages.version, "about": stages.about}
-        settings = {**about, **described(columns, skeleton)}
+        settings = {**about, **described(columns, treedef)}
         try:
             run = Run(folder / _STEM, inputs, _FORMAT, settings, _SHARD_BYTES, "raise")
-            run.complete(partial(_encoded, columns, skeleton))
+            run.complete(partial(_encoded, columns, treedef))
             return
         except LeafChanged as change:  # Later samples may have any shape.
             columns[change.place] = _of_any_shape(columns[change.place])
@@ -334,8 +334,8 @@ def _write_samples(folder: Path, stages: _Stages) -> None:
 
 def _columns_of(samples: _Samples, stages: _Stages) -> tuple[list[Column], Any]:
     """Columns and structure that fit some of the samples, which are kept until they are written."""
-    first, skeleton = flatten(samples.look(0))
-    names = names_of(skeleton)
+    first, treedef = flatten(samples.look(0))
+    names = names_of(treedef)
     if not first:
         raise ValueError("samples must hold at least one array, number or text, got none")
     columns = []
@@ -348,22 +348,22 @@ def _columns_of(samples: _Samples, stages: _Stages) -> tuple[list[Column], Any]:
             columns.append(Column.of_leaf(name, leaf))
     for number in np.linspace(0, len(samples) - 1, _LOOKS).astype(int).tolist():
         leaves, other = flatten(samples.look(number))
-        for place, leaf in enumerate(leaves) if other == skeleton else ():
+        for place, leaf in enumerate(leaves) if other == treedef else ():
             try:
                 columns[place].encoded(place, leaf)
             except LeafChanged:
                 columns[place] = _of_any_shape(columns[place])
-    return columns, skeleton
+    return columns, treedef
 
 
 def _of_any_shape(column: Column) -> Column:
     return replace(column, kind=ARRAY, dtype="", shape=())
 
 
-def _encoded(columns: Sequence[Column], skeleton: Any, item: Item) -> bytes:
+def _encoded(columns: Sequence[Column], treedef: Any, item: Item) -> bytes:
     """Encode a sample as its record in the file."""
     leaves, found = flatten(item.content())
-    if found != skeleton:
+    if found != treedef:
         raise ValueError(f"samples must be of one structure, got another for {item.name}")
     return CODECS[_FORMAT].encode(record(columns, leaves))
 

@@ -123,7 +123,7 @@ def outcomes_of(
                 else:
                     if first + 1 > expected - _EXPECTED_ITEMS // 2:
                         until = min(len(inputs), first + 1 + _EXPECTED_ITEMS)
-                        inputs.expect(expected, until)
+                        inputs.prefetch(expected, until)
                         expected = until
                     task = Task(inputs, range(first, first + 1), encode, skip, False)
                 waiting.append(workers.submit(task))

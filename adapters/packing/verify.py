@@ -169,8 +169,8 @@ def _problems(
             progress(number + 1, len(shard))
         if number % _AT_ONCE == 0:
             following = np.arange(number, min(number + 2 * _AT_ONCE, len(shard)))
-            files.bring(following[:_AT_ONCE])
-            files.expect(following[_AT_ONCE:], elsewhere=False)
+            files.fetch(following[:_AT_ONCE])
+            files.prefetch(following[_AT_ONCE:], elsewhere=False)
         if number in shard.damage:
             continue
         try:

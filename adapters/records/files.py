@@ -3,8 +3,8 @@
 An order of samples in blocks (``batch.blocks``) reads a few blocks at once, shuffled: a window. A
 block is a range of a file. Those of remote files are fetched whole, in the background::
 
-    batch requested:   will_read(blocks of the next window, asked)
-    batch computed:    will_read(the same, not asked) releases windows that have been read
+    batch requested:   prefetch_hint(blocks of the next window, asked)
+    batch computed:    prefetch_hint(the same, not asked) releases windows that have been read
 
 So two windows and the start of a third lie in memory. Data that fit into the generations of
 ``remotefile`` stay there, and data of cached files stay in the cache.
@@ -182,7 +182,7 @@ class RecordFiles:
         remote = [each for each in storages if isinstance(each, RemoteFile) and is_url(each.url)]
         return all(each.has_cache for each in remote) if remote else None
 
-    def will_read(self, first: int, last: int, window: Window | None = None) -> None:
+    def prefetch_hint(self, first: int, last: int, window: Window | None = None) -> None:
         """Read ahead in the files that hold records ``first`` to ``last - 1``.
 
         Selected records are read ahead only if they lie close together. If the window has ``asked``
@@ -196,7 +196,7 @@ class RecordFiles:
             return
         for shard, begin, end in self._stretches(first, last):
             if window is None or not is_asked:
-                shard.will_read(begin, end)
+                shard.prefetch_hint(begin, end)
             elif isinstance(shard.storage, RemoteFile) and shard.is_in_order:
                 self._prefetch(shard.storage, *shard.stretch(begin, end), window)
 
@@ -264,7 +264,7 @@ class RecordFiles:
                 payload = shard.codec.read(storage, offset, number, False, size)
                 yield place, shard.format, payload
 
-    def bring(self, numbers: NDArray[np.int64]) -> None:
+    def fetch(self, numbers: NDArray[np.int64]) -> None:
         """Fetch these records of all remote files at once, and wait for them."""
         if not self.are_remote:
             return
@@ -276,7 +276,7 @@ class RecordFiles:
         for storage, begins, sizes in parts:
             storage.fetched_view(begins, sizes)
 
-    def expect(self, numbers: NDArray[np.int64], elsewhere: bool) -> None:
+    def prefetch(self, numbers: NDArray[np.int64], elsewhere: bool) -> None:
         """Start to prefetch these records of remote files.
 
         If ``elsewhere``, another process will read them, which shares only the cache.
@@ -284,7 +284,7 @@ class RecordFiles:
         if self.are_remote and not self._closed:
             for storage, begins, sizes in self._remote(numbers):
                 if storage.has_cache or not elsewhere:
-                    storage.expect(begins, sizes, elsewhere)
+                    storage.prefetch(begins, sizes, elsewhere)
 
     def _remote(
         self, numbers: NDArray[np.int64]

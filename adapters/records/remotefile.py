@@ -3,7 +3,7 @@
     fetched_view --units--> region: there?  --no--> pieces, fetched all at once --> region
 
 It has one view, as long as the object, in which only requested bytes are available. Requesting a
-view waits for its bytes. ``expect`` prefetches bytes.
+view waits for its bytes. ``prefetch`` prefetches bytes.
 
 Without a cache, the bytes lie in memory, and all files together keep the last 512 MiB that were
 fetched. When half of that has arrived, each file starts a new region. Data that are requested and
@@ -124,17 +124,17 @@ class RemoteFile:
                 self._without_cache()
                 region = None
 
-    def expect(
+    def prefetch(
         self, begins: NDArray[np.int64], sizes: NDArray[np.int64], elsewhere: bool = False
     ) -> None:
         """Prefetch ranges if the budget allows; their readers get any errors."""
         if elsewhere or _fetched.expected(int(sizes.sum())):
             self.start(begins, sizes, expected=True)
 
-    def will_read(self, offset: int, size: int) -> None:
+    def prefetch_hint(self, offset: int, size: int) -> None:
         """Prefetch a range into the cache, if any; in memory, it would evict other data."""
         if self.has_cache:
-            self.expect(np.array([offset]), np.array([size]))
+            self.prefetch(np.array([offset]), np.array([size]))
 
     def prefetch_block(self, offset: int, size: int, window: WindowKey | None = None) -> None:
         """Prefetch a block at low priority; a window keeps it in memory until ``leave``."""
@@ -239,7 +239,7 @@ class RemoteFile:
         ahead: bool = False,
         low_priority: bool = False,
     ) -> tuple[list[Piece], list[Piece]]:
-        """Return pieces that bring units: new ones, not yet started, and ones in flight.
+        """Return pieces that fetch units: new ones, not yet started, and ones in flight.
 
         Unless ``ahead``, pieces of low priority that no thread has started don't count: a reader
         that waits needs only a part of such a piece, and fetches that part itself.
@@ -367,7 +367,7 @@ class Stream:
         if offset + size > self._until:
             self._until = offset + max(size, _STREAM_BYTES)
             self._file.read(offset, self._until - offset)
-            self._file.expect(np.array([self._until]), np.array([_STREAM_BYTES]))
+            self._file.prefetch(np.array([self._until]), np.array([_STREAM_BYTES]))
         return self._file.read(offset, size)
 
 

@@ -111,9 +111,9 @@ class Shard:
         if isinstance(self.storage, MappedFile) and self.storage.is_truncated():
             raise self.storage.changed(os.stat(self.storage.path))
 
-    def will_read(self, first: int, last: int) -> None:
+    def prefetch_hint(self, first: int, last: int) -> None:
         """Read ahead for records ``first`` to ``last - 1``."""
-        self.storage.will_read(*self.stretch(first, last))
+        self.storage.prefetch_hint(*self.stretch(first, last))
 
     @functools.cached_property
     def is_in_order(self) -> bool:

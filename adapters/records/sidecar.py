@@ -50,7 +50,7 @@ from adapters.records.index import (
 from adapters.records.remotefile import RemoteFile
 from adapters.records.storage import MappedFile
 from adapters.remote import Cache, Head
-from adapters.remote.cache import Wholes, identity_of
+from adapters.remote.cache import ObjectCache, identity_of
 from adapters.remote.clients import request
 from adapters.remote.fetch import side_by_side
 from adapters.remote.urls import beside, clean, is_url
@@ -144,14 +144,14 @@ def text_of_object(url: str) -> tuple[bytes, int] | None:
 
 
 @functools.lru_cache(maxsize=1)
-def _indexes(folder: str) -> Wholes:
+def _indexes(folder: str) -> ObjectCache:
     """Return the stored indexes; a ValueError if others may write to the folder."""
     cache = Cache(folder, _MOST_BYTES)
     cache.has_failed = True  # Without a warning: an index that can't be stored is built again.
-    return Wholes(cache)
+    return ObjectCache(cache)
 
 
-def _stored(storage: MappedFile | RemoteFile, codec: Codec) -> tuple[Wholes, str, bytes]:
+def _stored(storage: MappedFile | RemoteFile, codec: Codec) -> tuple[ObjectCache, str, bytes]:
     """Return where the index of a file is stored."""
     if isinstance(storage, RemoteFile):
         name, head = storage.url, storage.head

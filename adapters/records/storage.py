@@ -116,7 +116,7 @@ class MappedFile:
         """Return the file itself, which the system reads ahead."""
         return self
 
-    def will_read(self, offset: int, size: int) -> None:
+    def prefetch_hint(self, offset: int, size: int) -> None:
         """Start read-ahead of these bytes. Doesn't wait."""
         AHEAD.read(self.path, offset, size)
 
@@ -230,7 +230,7 @@ class InflatedFile(MappedFile):
         self._view = None
         self.whole_view()
 
-    def will_read(self, offset: int, size: int) -> None:
+    def prefetch_hint(self, offset: int, size: int) -> None:
         """Do nothing: the inflated bytes are at hand."""
 
     def _readable(self) -> IO[bytes]:

@@ -5,7 +5,7 @@
     <folder>/objects/<name>/object.json     URL without secrets, version, size
                             00000000.seg    its first part, see ``segments``
                             00000001.seg
-                            ...             or small objects, each whole, see ``Wholes``
+                            ...             or small objects, each whole, see ``ObjectCache``
     <folder>/lock                           held during eviction
 
 ``name`` is derived from URL, version and size, so another version is another object. An object
@@ -65,13 +65,13 @@ _END = struct.Struct("<QQ")
 _USED_EVERY_SECONDS = 60.0
 
 
-class Kept(NamedTuple):
+class CachedObject(NamedTuple):
     """Entry of one object in a cache."""
 
     url: str
     size: int
     """Size of the object in bytes; 0 for a folder of small objects that are each stored whole."""
-    kept: int
+    cached_bytes: int
     """Bytes of it on disk."""
     folder: str
 
@@ -142,15 +142,15 @@ class Cache:
 
     # --- for users ---
 
-    def objects(self) -> list[Kept]:
+    def objects(self) -> list[CachedObject]:
         """List the stored objects, sorted by URL."""
         found = []
         for folder in self._folders():
             with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
                 with open(os.path.join(folder, _DESCRIPTION), encoding="utf-8") as file:
                     about = json.load(file)
-                kept = sum(size for _, size, _ in _data_in(folder))
-                found.append(Kept(str(about["url"]), int(about["size"]), kept, folder))
+                cached = sum(size for _, size, _ in _data_in(folder))
+                found.append(CachedObject(str(about["url"]), int(about["size"]), cached, folder))
         return sorted(found)
 
     @property
@@ -281,7 +281,7 @@ class Cache:
         if not self.has_failed:
             self.has_failed = True
             log.warning(
-                "the cache in %s can't be written to, and reading goes on without it: %s",
+                "the cache in %s can't be written to, and reading continues without it: %s",
                 self.folder,
                 error,
             )
@@ -314,7 +314,7 @@ def identity_of(url: str, head: Head) -> bytes:
     return hashlib.blake2b(named, digest_size=IDENTITY_BYTES).digest()
 
 
-class Wholes:
+class ObjectCache:
     """Small objects that a cache stores whole, usually images, each in a file of its own.
 
     ::
@@ -389,7 +389,7 @@ class Wholes:
         return os.path.join(folder, identity.hex() + SUFFIX)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return Wholes, (self.cache,)
+        return ObjectCache, (self.cache,)
 
 
 def _describe(folder: str, url: str, version: str, size: int) -> None:

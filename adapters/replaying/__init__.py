@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from adapters.lazily import bound
-from adapters.replaying.keys import continuation_of, key_of
+from adapters.replaying.keys import key_of, resumed_epoch_of
 
 if TYPE_CHECKING:
     from adapters.replaying.replay import Replay, replay_batch
@@ -14,4 +14,4 @@ else:
         __name__, dict.fromkeys(("Replay", "replay_batch"), "adapters.replaying.replay")
     )
 
-__all__ = ["Replay", "continuation_of", "key_of", "replay_batch"]
+__all__ = ["Replay", "key_of", "replay_batch", "resumed_epoch_of"]

@@ -1,8 +1,8 @@
 """Batch keys of epochs that were resumed in the middle.
 
 If an epoch resumes with other shards or another batch size, its remaining samples are distributed
-again: the keys of its later batches have an origin, see ``Continuation``. The sequence that resumed
-the epoch has its continuation. Another process computes it from the state that was loaded.
+again: the keys of its later batches have an origin, see ``ResumedEpoch``. The sequence that resumed
+the epoch knows this. Another process computes it from the state that was loaded.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from collections.abc import Callable
 from typing import Any
 
 from adapters.arguments import batches_of, position_of, samples_of
-from adapters.batch.key import WHOLE, BatchKey, Continuation
+from adapters.batch.key import WHOLE, BatchKey, ResumedEpoch
 from adapters.batch.order import Order
 
 
-def continuation_of(
-    own: Continuation, order: Order, epoch: int, state: Any, kind: str
-) -> Continuation:
-    """The continuation of the replayed epoch: of the state that it was resumed from, or ``own``.
+def resumed_epoch_of(
+    own: ResumedEpoch, order: Order, epoch: int, state: Any, kind: str
+) -> ResumedEpoch:
+    """The resumed epoch to replay from: that of the state, or ``own`` without one.
 
     ``kind`` is ``"sequence"`` or ``"loader"``, for messages.
     """
@@ -26,18 +26,18 @@ def continuation_of(
         return own if own.epoch == epoch else WHOLE
     at = samples_of(state, order.size, kind) if order.elastic else None
     position = at or batches_of(state, order.consumed(1), order.size, kind)
-    resumed_epoch, _ = position or position_of(state, lambda epoch: len(order), kind)
-    if resumed_epoch != epoch:
+    saved_epoch, _ = position or position_of(state, lambda epoch: len(order), kind)
+    if saved_epoch != epoch:
         raise ValueError(
             f"state must be of epoch {epoch}, which it was loaded in the middle of, got {state!r}: "
             "leave it out for an epoch that wasn't interrupted"
         )
-    continuation = order.continuation(*at) if at else None
-    return WHOLE if continuation is None else continuation._replace(others=True)
+    resumed = order.resumed(*at) if at else None
+    return WHOLE if resumed is None else resumed._replace(others=True)
 
 
 def key_of(
-    continuation: Continuation,
+    resumed: ResumedEpoch,
     order: Order,
     epoch: int,
     index: int,
@@ -47,12 +47,12 @@ def key_of(
 
     ``number`` maps a step to a batch, if ``index`` counts batches as ``fit`` consumes them.
     """
-    resumed = continuation.epoch == epoch and (continuation.origin or continuation.others)
-    if resumed and index < continuation.step:
-        consumed = order.consumed(continuation.step, continuation.origin)
+    differs = resumed.epoch == epoch and (resumed.origin or resumed.others)
+    if differs and index < resumed.step:
+        consumed = order.consumed(resumed.step, resumed.origin)
         raise ValueError(
-            f"batch must be >= {continuation.step}, as the first {consumed} samples of epoch "
+            f"batch must be >= {resumed.step}, as the first {consumed} samples of epoch "
             f"{epoch} were in batches of another size or number of shards: replay those with a "
             f"sequence or loader of that batch_size and shard, got {index}"
         )
-    return continuation.key(epoch, index, number)
+    return resumed.key(epoch, index, number)

@@ -112,7 +112,7 @@ class Mix(Concatenation):
     def way(self, transformed: bool) -> str:
         """Human-readable description of how samples are read."""
         ways = dict.fromkeys(source.way(transformed) for source in self._sources)
-        return f"{_told(self.shares)} of {len(self._sources)} sources: {'; '.join(ways)}"
+        return f"{_percentages(self.shares)} of {len(self._sources)} sources: {'; '.join(ways)}"
 
     def select(self, numbers: Any) -> NoReturn:
         """Raise an error: a part of a mix would not have its shares."""
@@ -179,8 +179,8 @@ class MixOrder(Arrangement):
     @property
     def way(self) -> str:
         """Human-readable description of the order."""
-        told = f"mixed by shares of {_told(self._schedule.shares)}, {self.size} in an epoch"
-        return told + (", with replacement" if self._replacement else "")
+        way = f"mixed by shares of {_percentages(self._schedule.shares)}, {self.size} in an epoch"
+        return way + (", with replacement" if self._replacement else "")
 
     @property
     def tables(self) -> list[NDArray[Any]]:
@@ -266,7 +266,7 @@ def _written(value: Any) -> Fraction:
     return simple if simple and float(simple) == float(value) else exact
 
 
-def _told(shares: Sequence[Fraction]) -> str:
+def _percentages(shares: Sequence[Fraction]) -> str:
     return " : ".join(f"{float(share):.4g}" for share in shares)
 
 

@@ -38,13 +38,13 @@ class ArraySource(Source):
     stored = False  # Samples are rows of a copy.
     gathers = True
     users_code = ()
-    skeleton: Any = None
+    treedef: Any = None
 
     def __init__(self, arrays: Any) -> None:
         arrays = _lists_as_arrays(arrays)
-        columns, self.skeleton = flatten(arrays)
+        columns, self.treedef = flatten(arrays)
         flat = tuple(range(len(columns)))
-        self._is_tuple = type(self.skeleton) is tuple and self.skeleton == flat
+        self._is_tuple = type(self.treedef) is tuple and self.treedef == flat
         paths = ["source" + "".join(f"[{key!r}]" for key in path) for path in paths_of(arrays)]
         self._columns = tuple(_as_rows(column, path) for column, path in zip(columns, paths))
         if not self._columns:
@@ -67,7 +67,7 @@ class ArraySource(Source):
     @property
     def version(self) -> str | None:
         """Fingerprint of the arrays' content; None if one of them stays on disk."""
-        found = hashlib.sha256(repr(self.skeleton).encode())
+        found = hashlib.sha256(repr(self.treedef).encode())
         for column in self._columns:
             if not isinstance(column, np.ndarray):
                 return None
@@ -91,7 +91,7 @@ class ArraySource(Source):
         self._check_lengths()
         stretch = stretch_of(numbers)
         gathered = [take_rows(column, numbers, stretch, allocate) for column in self._columns]
-        return tuple(gathered) if self._is_tuple else unflatten(self.skeleton, gathered)
+        return tuple(gathered) if self._is_tuple else unflatten(self.treedef, gathered)
 
     def fill(
         self, numbers: Numbers, rng_of: RngOf | None, columns: BatchColumns, rows: RowNumbers = None
@@ -106,10 +106,10 @@ class ArraySource(Source):
     def samples(self, numbers: Numbers) -> Sequence[Any]:
         """Return rows of a copy, so that a transform may write into its sample."""
         rows = self.gather(numbers, np.empty)
-        columns, skeleton = flatten(rows)
+        columns, treedef = flatten(rows)
         if self._is_tuple:
             return list(zip(*columns))
-        return [unflatten(skeleton, list(leaves)) for leaves in zip(*columns)]
+        return [unflatten(treedef, list(leaves)) for leaves in zip(*columns)]
 
     def sample(self, number: int, rng: np.random.Generator | None = None) -> Any:
         """Return a copy of one sample."""

@@ -131,12 +131,12 @@ class Columns(Examples):
         self,
         columns: Sequence[Column],
         decoders: dict[int, ImageDecoder],
-        skeleton: Any,
+        treedef: Any,
     ) -> None:
         fields = [column.field(decoders.get(at)) for at, column in enumerate(columns)]
         super().__init__(fields, as_tuple=True)  # In leaf order.
-        self.as_tuple = skeleton == tuple(range(len(columns)))
-        self.skeleton = skeleton
+        self.as_tuple = treedef == tuple(range(len(columns)))
+        self.treedef = treedef
         self._python = [at for at, column in enumerate(columns) if column.is_python]
         self.python_numbers = bool(self._python)
 
@@ -146,19 +146,19 @@ class Columns(Examples):
         for place in self._python:
             if not np.ndim(leaves[place]):
                 leaves[place] = leaves[place].item()
-        return unflatten(self.skeleton, leaves)
+        return unflatten(self.treedef, leaves)
 
 
-def names_of(skeleton: Any) -> list[str]:
+def names_of(treedef: Any) -> list[str]:
     """Name each leaf by its path, such as ``"image"``, ``"0"`` or ``"x/0"``."""
-    _as_json(skeleton)  # A structure that can't be stored is an error at once.
-    names = ["/".join(map(str, path)) for path in paths_of(skeleton)]
+    _as_json(treedef)  # A structure that can't be stored is an error at once.
+    names = ["/".join(map(str, path)) for path in paths_of(treedef)]
     return names if len(set(names)) == len(names) else list(map(str, range(len(names))))
 
 
-def described(columns: Sequence[Column], skeleton: Any) -> dict[str, Any]:
+def described(columns: Sequence[Column], treedef: Any) -> dict[str, Any]:
     """Describe columns and structure for a JSON file."""
-    return {"columns": list(map(asdict, columns)), "structure": _as_json(skeleton)}
+    return {"columns": list(map(asdict, columns)), "structure": _as_json(treedef)}
 
 
 def columns_in(description: dict[str, Any]) -> tuple[list[Column], Any]:
@@ -186,20 +186,20 @@ def _numbers(name: str, leaf: Any) -> NDArray[Any]:
     return array
 
 
-def _as_json(skeleton: Any) -> Any:
-    if skeleton is None or isinstance(skeleton, int):
-        return skeleton
-    if type(skeleton) is tuple:
-        return list(map(_as_json, skeleton))
-    if not isinstance(skeleton, dict):
+def _as_json(treedef: Any) -> Any:
+    if treedef is None or isinstance(treedef, int):
+        return treedef
+    if type(treedef) is tuple:
+        return list(map(_as_json, treedef))
+    if not isinstance(treedef, dict):
         raise TypeError(
-            f"samples must be of tuples and dicts, got a {type(skeleton).__name__}: a transform "
+            f"samples must be of tuples and dicts, got a {type(treedef).__name__}: a transform "
             "makes one of them"
         )
-    for name in skeleton:
+    for name in treedef:
         if type(name) is not str:
             raise TypeError(f"samples must be of dicts with texts as keys, got {name!r}")
-    return {name: _as_json(member) for name, member in skeleton.items()}
+    return {name: _as_json(member) for name, member in treedef.items()}
 
 
 def _of_json(text: Any) -> Any:

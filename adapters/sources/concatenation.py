@@ -46,12 +46,12 @@ class Concatenation(Composite):
 
     def __init__(self, sources: Sequence[Source]) -> None:
         self.classes = _common_classes(sources)
-        self._forms = list(map(_form_of, sources))
-        self._common = _common_form(self._forms)
+        self._specs = list(map(_spec_of, sources))
+        self._common = _common_spec(self._specs)
         # Spec of batches that are written into their memory; None if a source's spec is unknown.
-        self._form = None if None in self._forms else self._common
+        self._spec = None if None in self._specs else self._common
         # Sources whose numbers are cast to the common dtype.
-        self._cast = [self._common not in (None, form) for form in self._forms]
+        self._cast = [self._common not in (None, spec) for spec in self._specs]
         # Worth it: 50 instead of 105 us for 64 records of three sources of typed features, and 11
         # instead of 13 ms for JPEGs (two cores).
         alike = self._common is not None and not any(self._cast)
@@ -98,12 +98,12 @@ class Concatenation(Composite):
     def _as_common(self, sample: Any) -> Any:
         """Cast numbers of a sample to the common dtype, if that can hold them."""
         assert self._common is not None
-        leaves, skeleton = flatten(sample)
+        leaves, treedef = flatten(sample)
         common, specs = self._common
-        if skeleton != common:
+        if treedef != common:
             return sample  # Collating reports the mismatch.
         cast = [_as_number(leaf, dtype) for leaf, (_, dtype) in zip(leaves, specs)]
-        return unflatten(skeleton, cast)
+        return unflatten(treedef, cast)
 
     @property
     def sample_bytes(self) -> float | None:
@@ -112,12 +112,12 @@ class Concatenation(Composite):
         sizes = [each * len(part) for each, part in zip(known, self.parts) if each is not None]
         return sum(sizes) / len(self) if len(sizes) == len(known) else None
 
-    def will_read(self, first: int, last: int, window: Window | None = None) -> None:
+    def prefetch_hint(self, first: int, last: int, window: Window | None = None) -> None:
         """Pass the read-ahead hint on to the sources of these samples."""
         for start, part in zip(self._first, self.parts):
             begin, end = max(0, first - start), min(len(part), last - start)
             if begin < end:
-                part.will_read(begin, end, window)
+                part.prefetch_hint(begin, end, window)
 
     def labels_of(self, numbers: Numbers) -> NDArray[Any] | None:
         """Label of each of these samples, if all sources provide labels."""
@@ -136,21 +136,21 @@ class Concatenation(Composite):
         at, own, _ = groups[0]
         if len(groups) == 1 and not self._cast[at]:
             return self.parts[at].gather(own, allocate)
-        assert self._form is not None
-        skeleton, leaves = self._form
+        assert self._spec is not None
+        treedef, leaves = self._spec
         columns = [allocate((len(numbers), *shape), dtype) for shape, dtype in leaves]
         self._fill(groups, None, columns, None)
-        return unflatten(skeleton, columns)
+        return unflatten(treedef, columns)
 
     @property
     def leaves(self) -> tuple[Leaf, ...] | None:
         """Shape and dtype of the samples' leaves if all sources know them, else None."""
-        return None if self._form is None else self._form[1]
+        return None if self._spec is None else self._spec[1]
 
     @property
-    def skeleton(self) -> Any:
+    def treedef(self) -> Any:
         """Sample structure with leaf numbers as leaves."""
-        return None if self._form is None else self._form[0]
+        return None if self._spec is None else self._spec[0]
 
     def fill(
         self, numbers: Numbers, rng_of: RngOf | None, columns: BatchColumns, rows: RowNumbers = None
@@ -169,10 +169,10 @@ class Concatenation(Composite):
     ) -> Failures:
         failures: Failures = []
         for at, own, places in groups:
-            part, form = self.parts[at], self._forms[at]
+            part, spec = self.parts[at], self._specs[at]
             rng = chosen(rng_of, places) if part.draws else None
             own_rows = places if rows is None else rows[places]
-            given = _like(columns, form[1]) if self._cast[at] and form is not None else columns
+            given = _like(columns, spec[1]) if self._cast[at] and spec is not None else columns
             failed = part.fill(own, rng, given, own_rows)
             if failed:
                 failures += [(int(places[place]), error) for place, error in failed]
@@ -214,23 +214,23 @@ def _common_classes(sources: Sequence[Source]) -> list[str] | None:
     return None if None in named else longest
 
 
-def _common_form(forms: Sequence[Form | None]) -> Form | None:
+def _common_spec(forms: Sequence[Form | None]) -> Form | None:
     """Spec common to all samples; None if no source knows its own."""
-    known = [(place, form) for place, form in enumerate(forms) if form is not None]
+    known = [(place, spec) for place, spec in enumerate(forms) if spec is not None]
     if not known:
         return None
-    (first, (skeleton, leaves)), *others = known
+    (first, (treedef, leaves)), *others = known
     found = leaves
-    for place, form in others:
-        promoted = [_promoted(*pair) for pair in zip(found, form[1])]
-        if form[0] != skeleton or len(form[1]) != len(found) or None in promoted:
+    for place, spec in others:
+        promoted = [_promoted(*pair) for pair in zip(found, spec[1])]
+        if spec[0] != treedef or len(spec[1]) != len(found) or None in promoted:
             raise ValueError(
                 "sources must have samples of one structure, shape and dtype: sources"
-                f"[{first}] has {_described((skeleton, leaves))}, sources[{place}] has "
-                f"{_described(form)}; bring them into one form first"
+                f"[{first}] has {_described((treedef, leaves))}, sources[{place}] has "
+                f"{_described(spec)}; bring them into one form first"
             )
         found = tuple(leaf for leaf in promoted if leaf is not None)
-    return skeleton, found
+    return treedef, found
 
 
 def _promoted(one: Leaf, other: Leaf) -> Leaf | None:
@@ -270,15 +270,15 @@ def _as_number(leaf: Any, dtype: np.dtype[Any]) -> Any:
     return number if isinstance(leaf, np.generic) else number.item()
 
 
-def _form_of(source: Source) -> Form | None:
+def _spec_of(source: Source) -> Form | None:
     if source.gathers:
-        leaves, skeleton = flatten(source.gather(np.zeros(1, np.int64), np.empty))
-        return skeleton, tuple((leaf.shape[1:], leaf.dtype) for leaf in leaves)
+        leaves, treedef = flatten(source.gather(np.zeros(1, np.int64), np.empty))
+        return treedef, tuple((leaf.shape[1:], leaf.dtype) for leaf in leaves)
     known = source.leaves
-    return None if known is None else (source.skeleton, tuple(known))
+    return None if known is None else (source.treedef, tuple(known))
 
 
-def _described(form: Form) -> str:
-    skeleton, leaves = form
+def _described(spec: Form) -> str:
+    treedef, leaves = spec
     words = [f"{dtype} {tuple(shape)}" for shape, dtype in leaves]
-    return str(unflatten(skeleton, words)).replace("'", "")
+    return str(unflatten(treedef, words)).replace("'", "")

@@ -269,7 +269,7 @@ class Decoded(Source):
 
     def __getitems__(self, numbers: Sequence[int]) -> list[Any]:
         """Return these samples, read in file order."""
-        self.bring(np.array([self._number(number) for number in numbers], np.int64))
+        self.fetch(np.array([self._number(number) for number in numbers], np.int64))
         samples: list[Any] = [None] * len(numbers)
         for place in np.argsort(numbers, kind="stable").tolist():
             samples[place] = self[numbers[place]]
@@ -281,21 +281,21 @@ class Decoded(Source):
 
     def read_and_discard(self, numbers: NDArray[np.int64]) -> None:
         """Read bytes in file order and discard them."""
-        self.bring(numbers)
+        self.fetch(numbers)
         for number in np.sort(numbers).tolist():
             self.read(number)
 
-    def expect(self, numbers: NDArray[np.int64], elsewhere: bool) -> None:
+    def prefetch(self, numbers: NDArray[np.int64], elsewhere: bool) -> None:
         """Start fetching what is remote."""
-        self._files.expect(numbers, elsewhere)
+        self._files.prefetch(numbers, elsewhere)
 
-    def bring(self, numbers: NDArray[np.int64]) -> None:
+    def fetch(self, numbers: NDArray[np.int64]) -> None:
         """Start fetching what is remote, all at once; reading waits for it."""
-        self._files.bring(numbers)
+        self._files.fetch(numbers)
 
-    def will_read(self, first: int, last: int, window: Window | None = None) -> None:
+    def prefetch_hint(self, first: int, last: int, window: Window | None = None) -> None:
         """Read these samples ahead."""
-        self._files.will_read(first, last, window)
+        self._files.prefetch_hint(first, last, window)
 
     @property
     def store_is_cached(self) -> bool | None:

@@ -44,7 +44,7 @@ class Examples(Content):
         numbers = {field.name: number for number, field in enumerate(self.fields)}
         named = {name: numbers[name] for name in self.names}
         # Sample structure with leaf numbers as leaves.
-        self.skeleton: Any = tuple(named.values()) if as_tuple else named
+        self.treedef: Any = tuple(named.values()) if as_tuple else named
         self._read: list[Field] = []
         self._places: list[slice | int] = []
         for field in self.fields:
@@ -98,7 +98,7 @@ class Examples(Content):
         """Assemble a sample from the values of ``fields``."""
         if self.as_tuple:
             return tuple(values)
-        return {name: values[place] for name, place in self.skeleton.items()}
+        return {name: values[place] for name, place in self.treedef.items()}
 
     def with_fields(self, fields: Sequence[Field]) -> Examples:
         """Return samples of the same structure with other fields of the same names."""

@@ -51,14 +51,14 @@ class FileReader:
         """Read a whole file, into memory from ``room``."""
         return read_file(self.files.path(number), room)
 
-    def bring(self, numbers: NDArray[np.int64]) -> None:
+    def fetch(self, numbers: NDArray[np.int64]) -> None:
         """Start fetching these files at once if that is slow; they are read now."""
         self.check_open()
 
-    def expect(self, numbers: NDArray[np.int64], elsewhere: bool) -> None:
+    def prefetch(self, numbers: NDArray[np.int64], elsewhere: bool) -> None:
         """Hint that these files will be read, perhaps in another process."""
 
-    def will_read(self, first: int, last: int, window: Window | None = None) -> None:
+    def prefetch_hint(self, first: int, last: int, window: Window | None = None) -> None:
         """Start reading these files ahead, without waiting, in the process that computes."""
         if window is None or not window.asked:
             self._read_ahead(range(first, last))

@@ -120,7 +120,7 @@ class ImageSource(Decoded):
         """Return a source of the same images that keeps these in memory if they are remote."""
         if self.store_is_cached is None:
             return self
-        self.bring(numbers)
+        self.fetch(numbers)
         found = {}
         for number in dict.fromkeys(numbers.tolist()):
             with contextlib.suppress(FileNotFoundError, RecordError):  # The batch reports it.
@@ -174,7 +174,7 @@ class ImageSource(Decoded):
         self, numbers: Numbers, rng_of: RngOf | None, columns: BatchColumns, rows: RowNumbers = None
     ) -> Failures:
         """Write samples into rows of a batch: arrays and labels, as in ``leaves``."""
-        self._files.bring(numbers)
+        self._files.fetch(numbers)
         assert isinstance(self.content, Images)
         assert self.content.decoder is not None
         decoder = self.content.decoder
@@ -315,10 +315,10 @@ class ImageTuples(Composite):
                 failures.setdefault(place, error)
         return list(failures.items())
 
-    def will_read(self, first: int, last: int, window: Window | None = None) -> None:
+    def prefetch_hint(self, first: int, last: int, window: Window | None = None) -> None:
         """Read these files ahead."""
         for part in self.parts:
-            part.will_read(first, last, window)
+            part.prefetch_hint(first, last, window)
 
     # --- traits ---
 

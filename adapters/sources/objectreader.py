@@ -1,6 +1,6 @@
 """``ObjectReader``: reads whole objects behind URLs, with many concurrent requests.
 
-    start, expect --Request each--> threads --> _requests --read--> decoder, then the only owner
+    start, prefetch --Request each--> threads --> _requests --read--> decoder, then the only owner
 
 A file usually takes one request, and so is of one version even if the object changes meanwhile. The
 version is the listed one, or the one that this process read first; another one is an error. Fetched
@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from adapters.errors import ContentError
 from adapters.remote import Cache, Head, client_of, is_url, reader_of
-from adapters.remote.cache import IDENTITY_BYTES, Wholes, identity_of
+from adapters.remote.cache import IDENTITY_BYTES, ObjectCache, identity_of
 from adapters.remote.fetch import Piece, side_by_side, start
 from adapters.remote.retry import persistently
 from adapters.sources.filereader import MOST_BYTES, FileReader, Room, new_memory, read_file
@@ -69,7 +69,7 @@ class ObjectReader(FileReader):
         self, files: Files, cache: Cache | None = None, listed: Listed | None = None
     ) -> None:
         super().__init__(files)
-        self._wholes = None if cache is None else Wholes(cache)
+        self._objects = None if cache is None else ObjectCache(cache)
         self._listed = listed
         self._begin()
 
@@ -100,25 +100,25 @@ class ObjectReader(FileReader):
                 return request.data
         return self._read_now(number)
 
-    def bring(self, numbers: NDArray[np.int64]) -> None:
+    def fetch(self, numbers: NDArray[np.int64]) -> None:
         """Start fetching these files, ahead of files that are only expected."""
         self.check_open()
         if len(numbers) > 1:
             start(self._new_requests(numbers.tolist(), expected=False, stays=True))
 
-    def expect(self, numbers: NDArray[np.int64], elsewhere: bool) -> None:
+    def prefetch(self, numbers: NDArray[np.int64], elsewhere: bool) -> None:
         """Start fetching these files, up to the limit; for another process, into the cache."""
-        if not self.is_closed and (self._wholes is not None or not elsewhere):
+        if not self.is_closed and (self._objects is not None or not elsewhere):
             start(self._new_requests(numbers.tolist(), True, stays=not elsewhere), expected=True)
 
     def _read_ahead(self, numbers: range) -> None:
-        if self._wholes is not None:  # Into the cache.
+        if self._objects is not None:  # Into the cache.
             start(self._new_requests(numbers, True, stays=False), expected=True)
 
     @property
     def store_is_cached(self) -> bool | None:
         """True with a cache, False without; None if all files are local."""
-        return None if self.files.are_local else self._wholes is not None
+        return None if self.files.are_local else self._objects is not None
 
     @property
     def mean_bytes(self) -> float | None:
@@ -218,10 +218,10 @@ class ObjectReader(FileReader):
 
     def _read_now(self, number: int) -> memoryview:
         url = os.fsdecode(self.files.path(number))
-        wholes, is_remote = self._wholes, is_url(url)
+        objects, is_remote = self._objects, is_url(url)
         identity = self._known_version(number)
         head: Head | None
-        if wholes is not None and identity is None:
+        if objects is not None and identity is None:
             try:
                 head = self._head(number)
             except ContentError:
@@ -230,8 +230,8 @@ class ObjectReader(FileReader):
                 head = None
             if head is not None and head.version:
                 identity = self._check_version(number, url, head)
-        if wholes is not None and identity is not None:
-            found = wholes.get(url, identity)
+        if objects is not None and identity is not None:
+            found = objects.get(url, identity)
             if found is not None:
                 return found
         data, head = self._download(number, url) if is_remote else self._local(number, url)
@@ -239,8 +239,8 @@ class ObjectReader(FileReader):
             raise ContentError("an image", "an empty object")
         if head is not None:
             identity = self._check_version(number, url, head)
-            if wholes is not None and wholes.cache.for_version(url, head) is not None:
-                wholes.keep(url, identity, data)
+            if objects is not None and objects.cache.for_version(url, head) is not None:
+                objects.keep(url, identity, data)
         self._bytes_seen, self._files_seen = self._bytes_seen + len(data), self._files_seen + 1
         return memoryview(data)
 
@@ -263,7 +263,7 @@ class ObjectReader(FileReader):
 
     def _local(self, number: int, path: str) -> tuple[memoryview, Head | None]:
         """Read a local file; return its version too, if it is needed and didn't change."""
-        head = None if self._wholes is None else self._head(number)
+        head = None if self._objects is None else self._head(number)
         data = read_file(os.fsencode(path), new_memory)
         return data, head if head is not None and self._head(number) == head else None
 
@@ -310,15 +310,15 @@ class ObjectReader(FileReader):
 
     def _is_kept(self, number: int) -> bool:
         """True if the cache has the file."""
-        if self._wholes is None:
+        if self._objects is None:
             return False
         identity = self._known_version(number)
         url = os.fsdecode(self.files.path(number))
-        return identity is not None and self._wholes.has(url, identity)
+        return identity is not None and self._objects.has(url, identity)
 
     @property
     def _cache(self) -> Cache | None:
-        return None if self._wholes is None else self._wholes.cache
+        return None if self._objects is None else self._objects.cache
 
     def __reduce__(self) -> tuple[Any, ...]:
         state = {"is_closed": self.is_closed}

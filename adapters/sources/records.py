@@ -369,9 +369,9 @@ class ExampleSource(RecordSource):
         return None if None in known else tuple(known)  # type: ignore[arg-type]
 
     @property
-    def skeleton(self) -> Any:
+    def treedef(self) -> Any:
         """Sample structure (dict or tuple) with leaf numbers as leaves."""
-        return self.content.skeleton
+        return self.content.treedef
 
     def _row_writer(self, columns: BatchColumns) -> RecordRows:
         return feature_rows(self._files, self.content)

@@ -117,8 +117,8 @@ class Source(abc.ABC):
         for first in range(0, len(numbers), _AT_ONCE):
             group = numbers[first : first + _AT_ONCE]
             ahead = numbers[first + _AT_ONCE : first + 2 * _AT_ONCE]
-            self.bring(np.array(group, np.int64))
-            self.expect(np.array(ahead, np.int64), elsewhere=False)
+            self.fetch(np.array(group, np.int64))
+            self.prefetch(np.array(ahead, np.int64), elsewhere=False)
             yield from map(self._drawn, group)
 
     def _number(self, index: Any) -> int:
@@ -173,13 +173,13 @@ class Source(abc.ABC):
         for _ in fetched if fetched is not None else map(self.sample, numbers.tolist()):
             pass
 
-    def expect(self, numbers: Numbers, elsewhere: bool) -> None:
+    def prefetch(self, numbers: Numbers, elsewhere: bool) -> None:
         """Hint that samples will be read, perhaps ``elsewhere``, in another process.
 
         If that is slow, start fetching, and don't wait.
         """
 
-    def bring(self, numbers: Numbers) -> None:
+    def fetch(self, numbers: Numbers) -> None:
         """Fetch samples that are read now, all at once if that is slow.
 
         It may return before they are there; reading a sample waits for it.
@@ -197,7 +197,7 @@ class Source(abc.ABC):
         return None
 
     @property
-    def skeleton(self) -> Any:
+    def treedef(self) -> Any:
         """Sample structure with leaf numbers as leaves, if ``leaves`` are known."""
         return tuple(range(len(self.leaves or ())))
 
@@ -267,7 +267,7 @@ class Source(abc.ABC):
         """Average bytes of a stored sample; None if unknown without reading samples."""
         return None
 
-    def will_read(self, first: int, last: int, window: Window | None = None) -> None:
+    def prefetch_hint(self, first: int, last: int, window: Window | None = None) -> None:
         """Hint that samples ``first`` to ``last - 1`` are read soon; read ahead if that helps.
 
         Samples that can't be read are no error, and the call takes hardly any time. For the window
@@ -333,15 +333,15 @@ class Composite(Source):
         for at, own, _ in self.by_part(numbers):
             self.parts[at].read_and_discard(own)
 
-    def expect(self, numbers: Numbers, elsewhere: bool) -> None:
+    def prefetch(self, numbers: Numbers, elsewhere: bool) -> None:
         """Start fetching in each part."""
         for at, own, _ in self.by_part(numbers):
-            self.parts[at].expect(own, elsewhere)
+            self.parts[at].prefetch(own, elsewhere)
 
-    def bring(self, numbers: Numbers) -> None:
+    def fetch(self, numbers: Numbers) -> None:
         """Fetch these samples now, in each part."""
         for at, own, _ in self.by_part(numbers):
-            self.parts[at].bring(own)
+            self.parts[at].fetch(own)
 
     def padded(self, samples: list[Any], extra: int = 0) -> list[Any]:
         """Pad the samples of a batch as the first part does."""
@@ -417,19 +417,19 @@ class Subset(Composite):
         return f"{len(self)} of {len(self.whole)}: {self.whole.way(transformed)}"
 
     leaves = _of_the_whole("leaves")
-    skeleton = _of_the_whole("skeleton")
+    treedef = _of_the_whole("treedef")
     sample_bytes = _of_the_whole("sample_bytes")
     classes: Any = property(lambda self: getattr(self.whole, "classes", None))
     # Those of images.
     files: Any = property(lambda self: [self.whole.files[n] for n in self.numbers.tolist()])
     labels: Any = property(lambda self: self.whole.labels[self.numbers])
 
-    def will_read(self, first: int, last: int, window: Window | None = None) -> None:
+    def prefetch_hint(self, first: int, last: int, window: Window | None = None) -> None:
         """Pass the read-ahead hint on, unless the samples lie far from each other."""
         numbers = self.numbers[first:last]
         begin, end = int(numbers.min()), int(numbers.max()) + 1
         if end - begin <= _MOST_SPREAD * len(numbers):
-            self.whole.will_read(begin, end, window)
+            self.whole.prefetch_hint(begin, end, window)
 
 
 def chosen_of(numbers: Any, size: int) -> NDArray[np.int64]:

@@ -197,7 +197,7 @@ def test_fair_epochs_and_seeds(first):
 
 def rest_of(order: Order, epoch: int, samples: int) -> list[np.ndarray]:
     """The batches of a shard that are left of an epoch."""
-    rest = order.continuation(epoch, samples)
+    rest = order.resumed(epoch, samples)
     if rest is None:
         return []
     return [order.batch(epoch, step, rest.origin) for step in range(rest.step, len(order))]
@@ -234,7 +234,7 @@ def test_rest_on_the_same_shards_is_the_epochs(size, batch_size, count, shuffle,
     order = Order(max(size, count), batch_size, shuffle, 3, drop, (count - 1, count))
     if len(order):
         step = data.draw(st.integers(0, len(order) - 1))
-        rest = order.continuation(2, order.consumed(step))
+        rest = order.resumed(2, order.consumed(step))
         assert (rest.step, rest.origin) == (step, 0)
 
 
@@ -248,7 +248,7 @@ def test_rest_after_any_changes_loses_and_repeats_nothing(size, runs, shuffle):
     samples, delivered = 0, []
     for count, batch_size, stop in [*runs, (1, 7, size)]:
         shards = on_shards(Order(size, batch_size, shuffle, 1), count)
-        rest = shards[0].continuation(0, samples)
+        rest = shards[0].resumed(0, samples)
         if rest is None:
             continue
         stop = min(stop, len(shards[0]) - rest.step)
@@ -264,5 +264,5 @@ def test_rest_after_any_changes_loses_and_repeats_nothing(size, runs, shuffle):
 
 
 def test_rest_is_none_without_a_sample_for_a_shard():
-    assert Order(10, 2, shard=(0, 3)).continuation(0, 8) is None
-    assert Order(10, 3, drop_remainder=True).continuation(0, 8) is None
+    assert Order(10, 2, shard=(0, 3)).resumed(0, 8) is None
+    assert Order(10, 3, drop_remainder=True).resumed(0, 8) is None

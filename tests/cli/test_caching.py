@@ -48,7 +48,7 @@ def test_cache_is_filled_shown_and_cleared(url, tmp_path, told):
 
 def test_cache_is_filled_with_pictures(pictures, tmp_path, told, monkeypatch):
     folder = tmp_path / "cache"
-    assert "12 pictures, 0.0 MiB" in told("cache", "warm", folder, pictures, "--limit", "1GB")
+    assert "12 images, 0.0 MiB" in told("cache", "warm", folder, pictures, "--limit", "1GB")
     assert f"{pictures}ant/: 0.0 MiB of whole objects" in told("cache", "show", folder)
     monkeypatch.setattr(fsspec_client.FileSystem, "get_all", None)
     with open_images(pictures, cache=folder) as images:

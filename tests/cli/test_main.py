@@ -310,7 +310,7 @@ def test_bar_is_drawn_on_a_terminal_only(tmp_path, source, monkeypatch, command,
     errors = stream()
     monkeypatch.setattr(sys, "stderr", errors)
     main([command, *words[command]])
-    unit = "picture" if command == "pack" else "record"
+    unit = "image" if command == "pack" else "record"
     found = re.search(rf"{command}: .*{unit}", errors.getvalue()) is not None
     assert (found, bool(errors.getvalue())) == (drawn, drawn)
 

@@ -122,7 +122,7 @@ def test_ctrl_c_leaves_no_engine_open(monkeypatch):
     def interrupted(self: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Dispatcher, "start_jobs", interrupted)
+    monkeypatch.setattr(Dispatcher, "start_tasks", interrupted)
     with pytest.raises(KeyboardInterrupt):
         swept(Waiting())
 

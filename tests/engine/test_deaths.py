@@ -34,7 +34,7 @@ def test_deadly_batch_is_given_up_and_spares_the_others(tmp_path):
         assert np.concatenate(read(engine, 4, step=3)).tolist() == list(range(12, 26))
 
 
-def test_deadly_batch_is_found_among_those_of_its_job(tmp_path):
+def test_deadly_batch_is_found_among_those_of_its_task(tmp_path):
     """Batches that take little go to a worker several at a time."""
     dying = Dying(tmp_path / "deaths", 333)
     with opened(Numbers(800), "processes-2", queue=40, transform=dying) as engine:

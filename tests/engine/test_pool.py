@@ -215,7 +215,7 @@ class Keys:
         return key + " words"
 
 
-def test_long_jobs_and_answers_pass_each_other():
+def test_long_tasks_and_answers_pass_each_other():
     gluon = pytest.importorskip("adapters.gluon", exc_type=ImportError)
     keys = ["d" * 150 + f"{number:06d}" for number in range(16_000)]
     batches = [keys[start : start + 4_000] for start in range(0, len(keys), 4_000)]
@@ -240,12 +240,12 @@ def test_forgetting_waits_for_no_sending():
 
 
 @pytest.mark.parametrize("sent", [False, True])
-def test_ctrl_c_while_a_job_is_sent_loses_nothing(sent, monkeypatch):
-    """Twice, where one worker has two jobs at most; before the sending, or after it."""
+def test_ctrl_c_while_a_task_is_sent_loses_nothing(sent, monkeypatch):
+    """Twice, where one worker has two tasks at most; before the sending, or after it."""
     own, calls, main = workerprocess.Worker.send, [], threading.main_thread()
 
     def send(worker: Any, call: Any, *message: Any) -> bool:
-        if call is not None and call.job and threading.current_thread() is main:
+        if call is not None and call.task and threading.current_thread() is main:
             calls.append(call)
             if len(calls) in (2, 3):
                 if sent:

@@ -232,7 +232,7 @@ def test_changes_of_a_copy_on_write_map_arrive(tmp_path: Path):
     assert sent(data).tolist() == [5] * 8
 
 
-def test_job_is_small_however_many_arrays_the_source_has():
+def test_task_is_small_however_many_arrays_the_source_has():
     with opened([np.zeros(3)] * 10 + [np.zeros(3) for _ in range(2000)], "processes-1") as engine:
         read(engine, 1)
         (worker,) = workers()

@@ -18,7 +18,7 @@ from adapters.clock import Spent
 from adapters.cpus import usable_cpus
 from adapters.engine import tuning
 from adapters.engine.autotune import Comparison
-from adapters.engine.jobs import Pending, State
+from adapters.engine.tasks import Future, State
 from adapters.engine.tuning import Choice, Trial
 from tests.engine.executors import opened, read
 from tests.engine.workloads import Numbers
@@ -45,23 +45,23 @@ class Scripted:
         self.errors = errors
         self.made = 0
 
-    def compute(self) -> Pending:
-        pending = self.append_next()
-        pending.spent = self.spent(self.made - 1)
-        return pending
+    def compute(self) -> Future:
+        future = self.append_next()
+        future.spent = self.spent(self.made - 1)
+        return future
 
-    def append_next(self, needed: bool = True) -> Pending:
-        pending = Pending(BatchKey(0, self.made), State.HERE)
+    def append_next(self, needed: bool = True) -> Future:
+        future = Future(BatchKey(0, self.made), State.HERE)
         self.made += 1
         if self.made <= self.errors:
-            pending.state, pending.error = State.FAILED, ValueError("spoilt")
-        return pending
+            future.state, future.error = State.FAILED, ValueError("spoilt")
+        return future
 
-    def fulfil(self, pending: Pending) -> None:
+    def fulfil(self, future: Future) -> None:
         started = Spent.now()
         with self.guard:
             time.sleep(self.seconds * (2.5 if self.made <= self.slow_pairs else 1))
-        pending.spent = started.until_now()
+        future.spent = started.until_now()
 
 
 def choice_for(

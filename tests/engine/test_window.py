@@ -249,7 +249,7 @@ def told_while_reading(transform: Any, queue: int) -> list[int | None]:
     ("transform", "queue"), [(None, 4), (Slow(0.02), 1)], ids=["light batches", "slow ones"]
 )
 def test_batch_without_a_slot_is_read_later(transform, queue, monkeypatch):
-    """Whoever reports a job done, or a worker ready, starts the next one while the reader waits."""
+    """Who reports a task done, or a worker ready, starts the next one while the reader waits."""
     make, reader = os.memfd_create, threading.current_thread()
     second = iter([False, True])  # Of those that another thread than the reader's asks for.
 

@@ -131,7 +131,7 @@ def opened(what: str, urls: list[str], **options: Any) -> Any:
 
 def read(source: Any, numbers: Any = None) -> list[bytes]:
     numbers = np.arange(len(source)) if numbers is None else np.asarray(numbers)
-    source.bring(numbers)
+    source.fetch(numbers)
     return [source.read(number) for number in numbers.tolist()]
 
 

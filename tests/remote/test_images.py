@@ -195,7 +195,7 @@ def test_batch_is_fetched_at_once(server, listed, way):
 def test_fetched_images_are_bounded(listed, photos, monkeypatch):
     here, there = open_images(photos), open_images(listed)
     monkeypatch.setattr(objectreader, "_MOST_HELD_BYTES", 3000)
-    there.bring(np.arange(24))
+    there.fetch(np.arange(24))
     for fetch in list(there._files._requests.values()):
         fetch.wait()
     assert there._files._held_bytes <= 3000
@@ -254,7 +254,7 @@ def test_failed_read_ahead_is_fetched_again(server, listed, photos, monkeypatch)
     with monkeypatch.context() as patched:
         patched.setenv("ADAPTERS_REMOTE_SECONDS", "0.2")
         server.settings.down = True
-        source.expect(np.arange(len(source)), elsewhere=False)
+        source.prefetch(np.arange(len(source)), elsewhere=False)
         for fetch in [*source._files._requests.values()]:
             fetch.wait()
             assert isinstance(fetch.error, ConnectionError)
@@ -277,7 +277,7 @@ def test_forked_process_waits_for_nothing(bucket, photos, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(client, "get_all", held)
-        source.bring(np.arange(24))
+        source.fetch(np.arange(24))
         assert begun.wait(20)
     reading, writing = os.pipe()
     child = os.fork()

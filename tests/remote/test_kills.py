@@ -33,7 +33,7 @@ rng = np.random.default_rng(int(seed))
 print("opened", flush=True)
 while True:
     for numbers in np.split(rng.permutation(len(source)), 40):
-        source.bring(numbers)
+        source.fetch(numbers)
         for number in numbers.tolist():
             source.read(number)
 """

@@ -38,8 +38,8 @@ def batches(source: Any, size: int = 16) -> list[list[np.ndarray]]:
     found = []
     for index in range(plan.num_batches):
         numbers = plan.order.batch(0, index)
-        source.expect(numbers, elsewhere=False)
-        source.bring(numbers)
+        source.prefetch(numbers, elsewhere=False)
+        source.fetch(numbers)
         if source.leaves is None:
             found.append([source.sample(number) for number in numbers.tolist()])
             continue
@@ -114,9 +114,9 @@ def test_only_what_is_read_is_fetched_and_once(server, tmp_path):
     with open_records(server.url(path.name)) as source:
         server.counted.ranges.clear()
         numbers = np.array([3, 4, 5, 40, 41])
-        source.expect(numbers, elsewhere=False)
-        source.bring(numbers)
-        source.bring(numbers)
+        source.prefetch(numbers, elsewhere=False)
+        source.fetch(numbers)
+        source.fetch(numbers)
         sizes = [end - begin for _, begin, end in server.counted.ranges]
     assert len(sizes) == 2
     assert sum(sizes) < 6 * 100_000
@@ -263,7 +263,7 @@ def test_next_batches_are_fetched_ahead(server, tmp_path, monkeypatch):
     path = jpeg_file(tmp_path, "tfrecord", 40)
     serve(server, tmp_path)
     told = []
-    monkeypatch.setattr(RecordFiles, "expect", lambda self, numbers, _: told.append(len(numbers)))
+    monkeypatch.setattr(RecordFiles, "prefetch", lambda self, numbers, _: told.append(len(numbers)))
     source = open_records(server.url(path.name), decode=ImageDecoder(16))
     with source, SafeSequence(source, batch_size=8, workers=1, max_queue_size=4) as sequence:
         assert len(list(sequence)) == 5

@@ -86,7 +86,7 @@ def test_select_replaces_a_failed_row(tmp_path):
         """Fails for one number, as it fills."""
 
         leaves = (((), np.dtype(np.int64)),)
-        skeleton = 0
+        treedef = 0
         draws = True
 
         def fill(self, numbers, rng_of, columns, rows=None):
@@ -399,4 +399,4 @@ def test_what_is_no_source_is_refused(source, error, said):
 
 
 def test_absent_weight_is_left_out():
-    assert split((np.arange(4), np.arange(4), None), [0.5])[0].skeleton == (0, 1)
+    assert split((np.arange(4), np.arange(4), None), [0.5])[0].treedef == (0, 1)

@@ -68,12 +68,12 @@ def test_each_block_of_a_file_is_read_once(told, tmp_path):
 def test_parts_and_images_are_read_ahead(told, tmp_path):
     with records_of(tmp_path / "x.rec") as source:
         half, _ = split(source, [0.5, 0.5])
-        half.will_read(10, 20)
+        half.prefetch_hint(10, 20)
         assert len(told()) == 1
-        source.select(np.array([0, 199, 5])).will_read(0, 3)
+        source.select(np.array([0, 199, 5])).prefetch_hint(0, 3)
         assert len(told()) == 1
     images = open_images(folder(tmp_path / "in", 6))
-    images.will_read(1, 4)
+    images.prefetch_hint(1, 4)
     sizes = {os.path.getsize(images.files.path(number)) for number in range(1, 4)}
     assert {size for _, size in told()[1:]} == sizes
     assert len(told()) == 4
@@ -102,7 +102,7 @@ def test_block_is_read_whole_and_nothing_far_behind(monkeypatch, read_ahead, tmp
         monkeypatch.setattr(ahead, "_system_reads_ahead", lambda device: read_ahead)
     (tmp_path / "x").write_bytes(bytes(16 * PIECE))
     path = in_no_memory(tmp_path / "x")
-    MappedFile(path).will_read(0, 5 * PIECE + 1000)
+    MappedFile(path).prefetch_hint(0, 5 * PIECE + 1000)
     wait_until(lambda: AHEAD.is_idle)
     wait_until(lambda: cached_share([path]) > 5 / 16)
     assert cached_share([path]) < 12 / 16
@@ -111,7 +111,7 @@ def test_block_is_read_whole_and_nothing_far_behind(monkeypatch, read_ahead, tmp
 def test_what_cannot_be_read_ahead_stops_nothing(told, tmp_path):
     with records_of(tmp_path / "x.rec") as source:
         os.remove(tmp_path / "x.rec")
-        source.will_read(0, 5)
+        source.prefetch_hint(0, 5)
     (tmp_path / "x").write_bytes(bytes(1000))
     AHEAD.read("no\0path")
     AHEAD.read(str(tmp_path / "x"))
@@ -152,9 +152,9 @@ def test_closed_file_is_read_ahead_no_more(monkeypatch, tmp_path):
 
     monkeypatch.setattr(os, "posix_fadvise", tell)
     file = MappedFile(tmp_path / "x")
-    file.will_read(0, 1000)
+    file.prefetch_hint(0, 1000)
     assert begun.wait(10)
-    file.will_read(4096, 1000)
+    file.prefetch_hint(4096, 1000)
     file.close()
     goes_on.set()
     wait_until(lambda: AHEAD.is_idle)

@@ -217,7 +217,7 @@ static inline void take(Bits *bits, int count) {
     bits->count -= count;
 }
 
-/* The code that the data go on with; it takes no bits if there is no such code. */
+/* The next code in the data; it takes no bits if there is no such code. */
 static uint32_t find_code(uint32_t top, const Codes *codes, int is_ac) {
     int length = 1;
     while (length <= 16 && top >= codes->limits[length]) length++;

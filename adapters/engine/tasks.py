@@ -1,15 +1,15 @@
-"""Batches on their way to the reader, their states, and jobs: units of work for one worker.
+"""Futures of batches and their states, and tasks: units of work for one worker.
 
-A ``Pending`` is one batch on its way through the window (a future); a ``Job`` is what one worker
-does at a time: one batch, or several short ones. The worker writes results into the job's pendings
-and then reports the job done, once; the ``Dispatcher`` then sets the states of the batches:
+A ``Future`` is one batch on its way through the window. A ``Task`` is what one worker does at a
+time: one batch, or several short ones. The worker writes results into the task's futures
+and then reports the task done, once; the ``Dispatcher`` then sets the states of the batches:
 
-    UNSUBMITTED --ask--> QUEUED --its job is done--> MADE --read--> HERE
+    UNSUBMITTED --ask--> QUEUED --its task is done--> MADE --read--> HERE
        |                 |                             '----drop--> DROPPED
        '--> HERE, FAILED '--> HERE, FAILED, GIVEN_UP, DROPPED
 
 A FAILED batch is UNSUBMITTED again once its reader has got the error. If the workers of a QUEUED or
-MADE batch have gone, as in a forked process, its reader computes it. Only ``Pending.become``
+MADE batch have gone, as in a forked process, its reader computes it. Only ``Future.become``
 changes a state.
 """
 
@@ -73,7 +73,7 @@ Convert = Callable[[Assembled], Assembled]
 
 
 @dataclass(eq=False, repr=False)
-class Pending:
+class Future:
     """Future of a batch, from the request to the delivery.
 
     Its state changes with the dispatcher's lock held, or in the thread that computes it inline;
@@ -83,7 +83,7 @@ class Pending:
     key: BatchKey
     state: State = UNSUBMITTED
     outcome: Assembled | None = None
-    """The arrays, and facts about them. A thread writes them before it reports its job, which may
+    """The arrays, and facts about them. A thread writes them before it reports its task, which may
     include other batches, so this one's reader may take them earlier."""
     error: BaseException | None = None
     """Error of the batch; raised when it is read."""
@@ -93,7 +93,7 @@ class Pending:
     memory: Any = None
     """Description of the batch by its worker, when the batch is in the executor's memory."""
     killers: list[str] = field(default_factory=list)
-    """Worker processes that died in this batch, or in one of the same job, and how."""
+    """Worker processes that died in this batch, or in one of the same task, and how."""
     seconds: float = 0.0
     """Time of its computation."""
     spent: Spent = field(default_factory=Spent)
@@ -122,9 +122,9 @@ class Pending:
         return self.state is QUEUED and not self.abandoned
 
     def note_error(self, error: BaseException) -> None:
-        """Record an error in one of its jobs, if the batch is still queued.
+        """Record an error in one of its tasks, if the batch is still queued.
 
-        The batch becomes FAILED when the job is reported done.
+        The batch becomes FAILED when the task is reported done.
         """
         if self.state is QUEUED:
             self.error = error
@@ -150,31 +150,31 @@ class Pending:
 
 
 @dataclass(eq=False, repr=False)
-class Job:
+class Task:
     """Unit of work for one worker: one batch, or several short ones."""
 
-    batches: list[Pending]
+    batches: list[Future]
     seconds: float = 0.0
     lost: bool = False
     """True if its worker died; it must be done again."""
     alone: bool = False
-    """True if no other batch may join the job's one, in which a worker has died."""
+    """True if no other batch may join the task's one, in which a worker has died."""
 
 
-Done = Callable[[Job], None]
+Done = Callable[[Task], None]
 
 
 class Executor:
     """Executor of one kind of workers.
 
-    After ``submit(job, done)``, the executor calls ``done(job)`` once, from any thread. Before that
-    it stores the results:
+    After ``submit(task, done)``, the executor calls ``done(task)`` once, from any thread. Before
+    that it stores the results:
 
-    - A batch's arrays in ``pending.outcome``. Or what ``collect`` needs to make the arrays in
-      ``pending.memory``.
-    - An error of a batch by ``pending.note_error``.
-    - ``job.lost = True`` if the worker died. The dispatcher submits the job's batches again.
-    - The time of the job in ``job.seconds``.
+    - A batch's arrays in ``future.outcome``. Or what ``collect`` needs to make the arrays in
+      ``future.memory``.
+    - An error of a batch by ``future.note_error``.
+    - ``task.lost = True`` if the worker died. The dispatcher submits the task's batches again.
+    - The time of the task in ``task.seconds``.
 
     The methods are called with the dispatcher's lock held, except ``refresh`` and ``close``, and
     attributes are read without. No method waits for a worker, except ``close``, and ``wake`` and
@@ -186,7 +186,7 @@ class Executor:
     window: int | None = None
     """Maximum number of batches at once, such as by open files; None if only memory limits it."""
     group_seconds = 0.0
-    """Batches that take less than this together are submitted as one job."""
+    """Batches that take less than this together are submitted as one task."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -197,7 +197,7 @@ class Executor:
 
     @property
     def ready(self) -> int:
-        """Number of workers that accept jobs."""
+        """Number of workers that accept tasks."""
         return self.count
 
     @property
@@ -215,30 +215,30 @@ class Executor:
         """True if all workers are ready."""
         return self.ready >= self.count
 
-    def most_jobs(self, active: int) -> int:
-        """Maximum number of submitted jobs that keeps ``active`` workers busy."""
+    def most_tasks(self, active: int) -> int:
+        """Maximum number of submitted tasks that keeps ``active`` workers busy."""
         return active
 
-    def submit(self, job: Job, done: Done) -> bool:
-        """Submit the job to a worker; False if there is none."""
+    def submit(self, task: Task, done: Done) -> bool:
+        """Submit the task to a worker; False if there is none."""
         raise NotImplementedError
 
-    def collect(self, pending: Pending) -> Assembled:
-        """Return the batch, after its job is done."""
-        assert pending.outcome is not None
-        return pending.outcome
+    def collect(self, future: Future) -> Assembled:
+        """Return the batch, after its task is done."""
+        assert future.outcome is not None
+        return future.outcome
 
-    def discard(self, pending: Pending) -> None:
+    def discard(self, future: Future) -> None:
         """Free the memory of an abandoned batch."""
 
     def refresh(self) -> None:
-        """Send workers the plan as it is now; jobs under way use the earlier one."""
+        """Send workers the plan as it is now; tasks under way use the earlier one."""
 
     def restart(self) -> None:
         """Replace dead workers."""
 
     def rest(self) -> None:
-        """Let other executors use the workers while there are no jobs."""
+        """Let other executors use the workers while there are no tasks."""
 
     def wake(self) -> None:
         """Get workers again after ``rest``."""
