@@ -6,7 +6,7 @@
     positions:          7 2 9 4 7 2 9 4 7 ...  | 0 5 8 1 0 5 ...
 
 A block is ``B`` consecutive samples of the data set. A window is ``w`` blocks, read at the same
-time. Position q of a window belongs to block q % w, its column (``lane``), and takes the next
+time. Position q of a window belongs to block q % w, its ``column``, and takes the next
 sample of that block; each block has its own permutation of its samples. So any w consecutive
 positions have one sample from each block. Every position is computed arithmetically, in O(1)
 memory.
@@ -58,7 +58,7 @@ log = logging.getLogger("adapters")
 _LOOKED_AT = 256
 # Warn if a batch has less than this share of the classes in a batch of a full shuffle.
 _FEW = 0.75
-_told: weakref.WeakSet[Source] = weakref.WeakSet()
+_hints: weakref.WeakSet[Source] = weakref.WeakSet()
 
 
 @dataclass(frozen=True)
@@ -141,9 +141,9 @@ class BlockOrder(Arrangement):
         """Return the samples at these positions."""
         places, of_rest, in_rest = self._split(epoch, positions)
         window, places = np.divmod(places, self.window * self.block)
-        lanes = np.where(window == self._windows - 1, self._last_lanes, self.window)
-        places, lane = np.divmod(places, lanes)
-        blocks = self._permuted(epoch, window, lane)
+        columns = np.where(window == self._windows - 1, self._last_columns, self.window)
+        places, column = np.divmod(places, columns)
+        blocks = self._permuted(epoch, window, column)
         numbers = permute_each(places, self.block, (self.seed, epoch, IN_BLOCKS), blocks)
         numbers += blocks * self.block
         if of_rest.any():
@@ -156,7 +156,7 @@ class BlockOrder(Arrangement):
     def _with_rest(self, epoch: int) -> tuple[int, int, int]:
         """Return the window with the remainder: its number, column count and first position."""
         window = _chosen(self._windows, (self.seed, epoch, REST))
-        return window, self._lanes(window), window * self.window * self.block
+        return window, self._columns(window), window * self.window * self.block
 
     def _split(
         self, epoch: int, positions: NDArray[np.int64]
@@ -167,18 +167,18 @@ class BlockOrder(Arrangement):
         """
         if not self.rest:
             return positions.copy(), np.zeros(len(positions), bool), positions
-        _, lanes, start = self._with_rest(epoch)
-        row, lane = np.divmod(positions - start, lanes)
-        extra = self.rest // lanes
+        _, columns, start = self._with_rest(epoch)
+        row, column = np.divmod(positions - start, columns)
+        extra = self.rest // columns
         rows = self.block + extra
         inside = (row >= 0) & (row < rows)
         before = row * extra // rows
-        left_over = (row >= rows) & (positions - start < lanes * self.block + self.rest)
+        left_over = (row >= rows) & (positions - start < columns * self.block + self.rest)
         of_rest = (inside & ((row + 1) * extra // rows > before)) | left_over
-        places = np.where(inside, start + (row - before) * lanes + lane, positions)
+        places = np.where(inside, start + (row - before) * columns + column, positions)
         places[(row >= rows) & ~left_over] -= self.rest
         places[of_rest] = 0
-        in_rest = np.where(inside, before, row - self.block) * lanes + lane
+        in_rest = np.where(inside, before, row - self.block) * columns + column
         return places, of_rest, in_rest
 
     # --- windows ---
@@ -188,23 +188,23 @@ class BlockOrder(Arrangement):
         return -(-self.blocks // self.window)
 
     @property
-    def _last_lanes(self) -> int:
+    def _last_columns(self) -> int:
         return self.blocks - (self._windows - 1) * self.window
 
-    def _lanes(self, window: int) -> int:
-        return self._last_lanes if window == self._windows - 1 else self.window
+    def _columns(self, window: int) -> int:
+        return self._last_columns if window == self._windows - 1 else self.window
 
     def _permuted(
-        self, epoch: int, window: NDArray[np.int64], lane: NDArray[np.int64]
+        self, epoch: int, window: NDArray[np.int64], column: NDArray[np.int64]
     ) -> NDArray[np.int64]:
         """Blocks in these columns of the windows."""
         first, last = int(window.min()), int(window.max())
         if last - first > _FEW_WINDOWS:
-            slots = window * self.window + lane
+            slots = window * self.window + column
             return permute_each(slots, self.blocks, (self.seed, epoch, BLOCKS), 0)
         whole = self.blocks, self.window, self.seed, epoch
         blocks = np.concatenate([_of_window(*whole, each) for each in range(first, last + 1)])
-        found: NDArray[np.int64] = blocks[(window - first) * self.window + lane]
+        found: NDArray[np.int64] = blocks[(window - first) * self.window + column]
         return found
 
     # --- prefetch hints ---
@@ -219,38 +219,38 @@ class BlockOrder(Arrangement):
         """
         found: list[Stretch] = []
         if start == 0 and (epoch == 0 or asked):
-            for lane in range(self._lanes(0)):
-                found += self._told(epoch, 0, lane, shard, asked)
+            for column in range(self._columns(0)):
+                found += self._hints(epoch, 0, column, shard, asked)
         window = self._window_at(epoch, start)
         while window < (self._windows - 1 if asked else self._windows):
             begin, end = self._begin(epoch, window), self._begin(epoch, window + 1)
             if begin >= stop:
                 break
             following = (epoch, window + 1) if window + 1 < self._windows else (epoch + 1, 0)
-            lanes = self._lanes(following[1])
-            for lane in range(lanes):
-                if start <= begin + lane * (end - begin) // (2 * lanes) < stop:
-                    found += self._told(*following, lane, shard, asked)
+            columns = self._columns(following[1])
+            for column in range(columns):
+                if start <= begin + column * (end - begin) // (2 * columns) < stop:
+                    found += self._hints(*following, column, shard, asked)
             window += 1
         return found
 
-    def _told(
-        self, epoch: int, window: int, lane: int, shard: tuple[int, int], asked: bool
+    def _hints(
+        self, epoch: int, window: int, column: int, shard: tuple[int, int], asked: bool
     ) -> list[Stretch]:
         """Return the block in a column, if the shard reads it; with column 0 also the remainder."""
         found: list[Stretch] = []
         index, count = shard
-        lanes, begin = self._lanes(window), self._begin(epoch, window)
+        columns, begin = self._columns(window), self._begin(epoch, window)
         number = epoch * self._windows + window
         # The window before this one is being read. Other workers may still compute batches of the
         # one before that, until the first quarter of the blocks (an eighth of a window) was hinted.
-        over = number - (2 if lane >= lanes / 4 else 3)
+        over = number - (2 if column >= columns / 4 else 3)
         order = hash((self.size, self.block, self.window, self.seed, shard))
         hint = Window(order, number, over, asked)
-        if self.rest and self._with_rest(epoch)[0] == window and lane == 0:
+        if self.rest and self._with_rest(epoch)[0] == window and column == 0:
             found.append((self.blocks * self.block, self.size, hint))
-        if lanes % count or (begin + lane) % count == index:
-            block = int(_of_window(self.blocks, self.window, self.seed, epoch, window)[lane])
+        if columns % count or (begin + column) % count == index:
+            block = int(_of_window(self.blocks, self.window, self.seed, epoch, window)[column])
             found.append((block * self.block, (block + 1) * self.block, hint))
         return found
 
@@ -279,7 +279,7 @@ def warn_if_sorted(arrangement: Arrangement, source: Source, batch_size: int) ->
 
     Sources whose labels are unknown or slow to read are skipped. A batch is that of all shards.
     """
-    if source in _told:
+    if source in _hints:
         return
     size = arrangement.size
     rows = min(batch_size, _LOOKED_AT, size)
@@ -289,7 +289,7 @@ def warn_if_sorted(arrangement: Arrangement, source: Source, batch_size: int) ->
         ours = _classes(source, arrangement.numbers(0, positions), rows)
         best = _classes(source, permute(positions, size, (0, 0, SAMPLES)), rows)
         if ours is not None and best is not None and ours < _FEW * best:
-            _told.add(source)
+            _hints.add(source)
             log.warning(
                 'shuffle="blocks": %.1f classes in a batch of %d, where a full shuffle has %.1f: '
                 "samples are sorted by class, or come in runs. Shuffle them once (pack does, with "

@@ -160,7 +160,7 @@ class Pool:
         worker = Worker(self._notify, self._close_in_fork if lessee.may_fork() else None)
         worker.lessee = lessee
         self._workers.add(worker)
-        self._selector.register(worker.line, selectors.EVENT_READ, worker)
+        self._selector.register(worker.channel, selectors.EVENT_READ, worker)
         self._selector.register(worker.sentinel, selectors.EVENT_READ, worker)
         return worker
 
@@ -171,7 +171,7 @@ class Pool:
         for descriptor in self._wake:
             os.close(descriptor)
         for worker in self._workers:
-            worker.line.close()
+            worker.channel.close()
             os.close(worker.sentinel)
         self._thread, self._wake = None, (-1, -1)
 
@@ -237,21 +237,21 @@ class Pool:
             late = [w.deadline for w in self._workers if w.lessee is None and not w.killed]
             for worker in self._workers:
                 # A worker's messages, and its readiness for more data if there is unsent data.
-                key = self._selector.get_map().get(worker.line)
+                key = self._selector.get_map().get(worker.channel)
                 wanted = selectors.EVENT_READ
-                if worker.line.is_full:
+                if worker.channel.is_full:
                     wanted |= selectors.EVENT_WRITE
                 if key is not None and key.events != wanted:
-                    self._selector.modify(worker.line, wanted, worker)
+                    self._selector.modify(worker.channel, wanted, worker)
         timeout = max(0.0, min(late) - time.monotonic()) if late else None
         return self._selector.select(timeout)
 
     def _look_at(self, worker: Worker, what: Any) -> None:
         dead = what == worker.sentinel
-        if worker.line.is_full:
+        if worker.channel.is_full:
             worker.send_remaining()
         try:
-            while messages := worker.line.take():
+            while messages := worker.channel.take():
                 for message in messages:
                     self._hear(worker, message)
                 if not dead:
@@ -262,7 +262,7 @@ class Pool:
                 worker.kill()
                 with self._lock:
                     assert self._selector is not None
-                    self._selector.unregister(worker.line)
+                    self._selector.unregister(worker.channel)
         if dead:
             self._bury(worker)
 
@@ -284,8 +284,8 @@ class Pool:
     def _bury(self, worker: Worker) -> None:
         assert self._selector is not None
         self._selector.unregister(worker.sentinel)
-        if worker.line in self._selector.get_map():
-            self._selector.unregister(worker.line)
+        if worker.channel in self._selector.get_map():
+            self._selector.unregister(worker.channel)
         with self._lock:
             left = worker.bury()
             self._workers.discard(worker)

@@ -83,7 +83,7 @@ class Worker:
 
     def __init__(self, unsent: Callable[[], None], leave: Callable[[], None] | None = None) -> None:
         here, there = multiprocessing.Pipe()
-        self.line = Line(here)
+        self.channel = Channel(here)
         # Used if the system has no process descriptors (before Linux 5.3): it is closed when the
         # worker and everything it forked have ended.
         self.sentinel, held = os.pipe()
@@ -105,7 +105,7 @@ class Worker:
             if self._process is not None:  # Ctrl-C came during the start.
                 self._process.kill()
                 self._process.wait()
-            self.line.close()
+            self.channel.close()
             os.close(self.sentinel)
             raise
         finally:
@@ -155,11 +155,11 @@ class Worker:
         arguments = list(map(str, sys.argv))  # Plain, as the worker has no places of modules yet.
         facts = [*sys.path, _FOLDER], os.getpid(), arguments, key, tracker
         with contextlib.suppress(OSError):  # It has died; its sentinel reports that.
-            self.line.put(pickle.dumps(facts))
+            self.channel.put(pickle.dumps(facts))
 
     def _serve(self, there: Connection, leave: Callable[[], None]) -> None:
         """Run the worker, in the forked process."""
-        self.line.close()
+        self.channel.close()
         os.close(self.sentinel)
         leave()
         serve_fork(there)
@@ -178,12 +178,12 @@ class Worker:
             if sent is not None:
                 self.unanswered.append(sent)
             try:
-                self.line.put(data)
+                self.channel.put(data)
             except OSError:
                 if sent is not None:
                     self.unanswered.pop()
                 return False
-            if self.line.is_full:
+            if self.channel.is_full:
                 self._unsent()
         return True
 
@@ -191,7 +191,7 @@ class Worker:
         """Send unsent data, once the socket accepts more; a dead worker is noticed elsewhere."""
         with self._lock, contextlib.suppress(OSError):
             if not self.dead:
-                self.line.flush()
+                self.channel.flush()
 
     @property
     def awaited_plans(self) -> set[int]:
@@ -212,7 +212,7 @@ class Worker:
         with self._lock:
             self.cause = exit_cause(exitcode)
             left, self.unanswered = list(self.unanswered), collections.deque()
-        self.line.close()
+        self.channel.close()
         os.close(self.sentinel)
         return left
 
@@ -305,7 +305,7 @@ _MOST_SHORT = 2**31 - 1
 _CHUNK_BYTES = 2**18
 
 
-class Line:
+class Channel:
     """Channel of messages to and from a worker: the trainer's end of the socket. It never waits.
 
     Data that the system doesn't accept at once is kept and sent when the worker reads on. So a

@@ -25,14 +25,14 @@ from adapters.sources.files import Files, measured
 # No image file is that large.
 MOST_BYTES = 1 << 30
 
-Room = Callable[[int], memoryview]
+AllocateBytes = Callable[[int], memoryview]
 """Allocates memory of a size in bytes."""
 
 
 class FileReader:
     """Reads local files by number. Thread-safe."""
 
-    uses_room = True
+    uses_memory = True
     """True if ``read`` uses the memory of its argument; else the file is in memory already."""
 
     def __init__(self, files: Files) -> None:
@@ -47,9 +47,9 @@ class FileReader:
         if self.is_closed:
             raise ClosedError("the images have been closed; open them again")
 
-    def read(self, number: int, room: Room) -> memoryview:
-        """Read a whole file, into memory from ``room``."""
-        return read_file(self.files.path(number), room)
+    def read(self, number: int, allocate: AllocateBytes) -> memoryview:
+        """Read a whole file, into memory from ``allocate``."""
+        return read_file(self.files.path(number), allocate)
 
     def fetch(self, numbers: NDArray[np.int64]) -> None:
         """Start fetching these files at once if that is slow; they are read now."""
@@ -105,27 +105,27 @@ class FileReader:
 class InMemoryReader(FileReader):
     """Gives files that are in memory, by number; ``reader`` reads the others."""
 
-    uses_room = False
+    uses_memory = False
 
     def __init__(self, files: Files, held: dict[int, bytes], reader: FileReader) -> None:
         super().__init__(files)
         self._held, self._reader = held, reader
 
-    def read(self, number: int, room: Room) -> memoryview:
+    def read(self, number: int, allocate: AllocateBytes) -> memoryview:
         """Return a whole file."""
         found = self._held.get(number)
-        return self._reader.read(number, room) if found is None else memoryview(found)
+        return self._reader.read(number, allocate) if found is None else memoryview(found)
 
 
-def read_file(path: bytes, room: Room) -> memoryview:
-    """Read a whole file of at most 1 GiB into memory from ``room``."""
+def read_file(path: bytes, allocate: AllocateBytes) -> memoryview:
+    """Read a whole file of at most 1 GiB into memory from ``allocate``."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # Don't wait for a pipe.
     try:
         status = os.fstat(descriptor)
         size = status.st_size
         if not stat.S_ISREG(status.st_mode) or not 0 < size <= MOST_BYTES:
             raise _refused(status)
-        memory = room(size)
+        memory = allocate(size)
         done = os.readv(descriptor, (memory,))
         while done < size:
             count = os.readv(descriptor, (memory[done:],))

@@ -171,12 +171,12 @@ def open_images(
             f"{decode!r}: folders of classes are opened one by one, and concatenate joins them"
         )
     table, beside = _table(where, columns, names)
-    begin = beside if root is None else _begin(root)
-    paths = [_placed(begin, path) for path in table.paths]
+    prefix = beside if root is None else _prefix(root)
+    paths = [_placed(prefix, path) for path in table.paths]
     if not paths:
         raise ValueError("where must hold at least one image, got a list or a table of none")
     other = tables.first_path_in(table.labels)
-    if other is not None and (is_url(path := _placed(begin, other)) or os.path.isfile(path)):
+    if other is not None and (is_url(path := _placed(prefix, other)) or os.path.isfile(path)):
         raise ValueError(
             f"where must have labels beside its files, got {clean(path)!r}, which is a file: for "
             f"samples of an image and its mask, {_PAIR}"
@@ -200,7 +200,7 @@ def _tuples(
         raise ValueError(f"decode must be a tuple of two decoders or more, got {decode!r}")
     if classes is not None:
         raise ValueError("classes are for labels, and with a tuple as decode there are none")
-    contents, begin = [_content(each) for each in decode], ""
+    contents, prefix = [_content(each) for each in decode], ""
     is_path = isinstance(where, (str, os.PathLike))
     if isinstance(where, (tuple, list)) and where and all(map(_is_folder, where)):
         if len(where) != len(decode):
@@ -210,16 +210,16 @@ def _tuples(
         _refuse_for_folders(columns, root)
         found = tables.columns_of_folders(where)
     elif (is_path and _is_table(os.fspath(where))) or hasattr(where, "columns"):
-        table, begin = _table(where, columns, None)
+        table, prefix = _table(where, columns, None)
         found = tables.columns_of_table(table, len(decode))
     else:
         if columns is not None:
             raise ValueError("columns are for tables, got a list as where")
         found = tables.columns_of_list(where, len(decode))
-    begin = begin if root is None else _begin(root)
+    prefix = prefix if root is None else _prefix(root)
     parts = []
     for paths, content in zip(found, contents):
-        files = Files(runs_of([_placed(begin, path) for path in paths]))
+        files = Files(runs_of([_placed(prefix, path) for path in paths]))
         labels = np.zeros(len(paths), np.int64)
         parts.append(_opened(files, labels, None, content, cache))
     return ImageTuples(parts)
@@ -256,20 +256,20 @@ def _refuse_for_folders(columns: Any, root: Any) -> None:
         raise ValueError("columns and root are for lists and tables, got a folder as where")
 
 
-def _begin(root: str | os.PathLike[str]) -> str:
+def _prefix(root: str | os.PathLike[str]) -> str:
     """Base of relative paths, from the ``root`` argument."""
-    begin = as_path(os.fspath(root))
-    return begin.rstrip("/") + "/" if is_url(begin) else begin
+    prefix = as_path(os.fspath(root))
+    return prefix.rstrip("/") + "/" if is_url(prefix) else prefix
 
 
-def _placed(begin: str, path: str) -> str:
+def _placed(prefix: str, path: str) -> str:
     """Full path of an entry in a list or table."""
     path = as_path(path)
     if is_url(path):
         return path
-    if is_url(begin) and not os.path.isabs(path):
-        return below(begin, path)
-    return os.path.join(begin, path)
+    if is_url(prefix) and not os.path.isabs(path):
+        return below(prefix, path)
+    return os.path.join(prefix, path)
 
 
 def _is_table(path: str) -> bool:

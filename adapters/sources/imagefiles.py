@@ -199,7 +199,7 @@ class ImageSource(Decoded):
             wanted.clear()
             end = 0
 
-        def room(size: int) -> memoryview:
+        def allocate(size: int) -> memoryview:
             nonlocal end
             if end + size > len(arena):
                 decode()
@@ -208,13 +208,13 @@ class ImageSource(Decoded):
 
         for place, number in enumerate(numbers.tolist()):
             try:
-                data = self._files.read(number, room)
+                data = self._files.read(number, allocate)
             except Exception as error:
                 failures.append((place, error))
                 continue
             encoded.append(data)
             wanted.append(place)
-            if not self._files.uses_room:
+            if not self._files.uses_memory:
                 end += len(data)
                 if end > len(arena):  # Decode while the rest is being fetched.
                     decode()
