@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from adapters.alignment import aligned_empty
-from adapters.batch.key import BatchKey
 from adapters.batch.order import Order
+from adapters.batch.plan import BatchKey
 from adapters.batch.sourceplan import SourcePlan
 from adapters.sources import SequenceSource, as_source
 

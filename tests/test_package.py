@@ -73,7 +73,7 @@ ALLOWED = {
     "__init__": f"{ANY} collating diagnosis gluon keras machine packing selecting",
 }
 # Of the package batch, the engine knows the protocol and what a batch is called.
-ENGINE_KNOWS = {"adapters.batch.plan", "adapters.batch.key"}
+ENGINE_KNOWS = {"adapters.batch.plan"}
 FRAMEWORKS = {"keras", "tf_keras", "tensorflow", "mxnet", "torch", "jax"}
 # What a front end tells the diagnosis, which imports front ends by name.
 DIAGNOSED = "diagnosed.py"

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from adapters.batch.key import BatchKey
+from adapters.batch.plan import BatchKey
 from adapters.errors import UnlikeError, note
 from adapters.structure import flatten
 

@@ -25,9 +25,8 @@ from numpy.typing import NDArray
 
 from adapters.alignment import aligned_empty
 from adapters.batch.collate import Probe, collate
-from adapters.batch.key import BatchKey
 from adapters.batch.order import Order
-from adapters.batch.plan import Allocate, Assembled, Plan
+from adapters.batch.plan import Allocate, Assembled, BatchKey, Plan
 from adapters.batch.replacement import OnError, Replacements, for_a_generator, put
 from adapters.errors import note
 from adapters.generators import (

@@ -16,7 +16,7 @@ from adapters.images import ImageDecoder, decode, size_of
 from adapters.records import RecordFiles, example, tfrecord
 from adapters.records.tensor import tensor_in
 from adapters.remote import clean
-from adapters.selecting.given import source_given
+from adapters.sources import source_given
 from adapters.sources.decoders import Images, guessed
 from adapters.sources.folders import names_images, open_images
 from adapters.sources.imagefiles import ImageSource

@@ -9,9 +9,18 @@ from typing import Any
 
 from adapters import ImageDecoder, open_images, open_records
 from adapters.cli import arguments
-from adapters.planning import Workload, published_examples, step_of
-from adapters.planning.published import DEVICES, MODELS, STORAGE, Comparison, Step
-from adapters.planning.requirement import CACHE_SHARE, MIB
+from adapters.planning import (
+    CACHE_SHARE,
+    DEVICES,
+    MIB,
+    MODELS,
+    STORAGE,
+    Comparison,
+    Step,
+    Workload,
+    published_examples,
+    step_of,
+)
 from adapters.sources.folders import names_images
 
 _NEEDED = ("batch_size", "example_bytes", "examples")

@@ -18,9 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from adapters.batch.key import BatchKey
 from adapters.batch.order import Order
-from adapters.batch.plan import Allocate, Assembled, Plan
+from adapters.batch.plan import Allocate, Assembled, BatchKey, Plan
 from adapters.batch.sourceplan import SourcePlan
 from adapters.sources import MapSource, SequenceSource, Source, Subset
 from adapters.sources.concatenation import Concatenation

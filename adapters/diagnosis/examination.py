@@ -16,8 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 from adapters.alignment import aligned_empty
-from adapters.batch.key import BatchKey
-from adapters.batch.plan import Plan
+from adapters.batch.plan import BatchKey, Plan
 from adapters.clock import Spent
 from adapters.diagnosis.ablation import Ablations
 from adapters.diagnosis.front_end import (

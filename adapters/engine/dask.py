@@ -28,8 +28,7 @@ import cloudpickle
 import numpy as np
 
 from adapters.alignment import aligned_empty
-from adapters.batch.key import BatchKey
-from adapters.batch.plan import Allocate, Assembled, Plan
+from adapters.batch.plan import Allocate, Assembled, BatchKey, Plan
 from adapters.clock import Spent
 from adapters.engine.executors import CLUSTER, Settings
 from adapters.engine.memory import Arena

@@ -17,8 +17,7 @@ import weakref
 from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn
 
-from adapters.batch.key import WHOLE, ResumedEpoch
-from adapters.batch.plan import Assembled, Plan
+from adapters.batch.plan import WHOLE, Assembled, Plan, ResumedEpoch
 from adapters.engine.executors import Settings
 from adapters.engine.stream import DrawnStream, Stream
 from adapters.engine.supply import Supply

@@ -15,8 +15,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from adapters.batch.key import WHOLE, BatchKey, ResumedEpoch
-from adapters.batch.plan import Assembled
+from adapters.batch.plan import WHOLE, Assembled, BatchKey, ResumedEpoch
 from adapters.engine.memory import Arena
 from adapters.engine.supply import Supply
 from adapters.engine.tasks import (

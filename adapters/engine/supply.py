@@ -42,8 +42,7 @@ from typing import Any
 
 from adapters import user_code
 from adapters.alignment import aligned_empty
-from adapters.batch.key import BatchKey
-from adapters.batch.plan import Allocate, Assembled, Plan
+from adapters.batch.plan import Allocate, Assembled, BatchKey, Plan
 from adapters.clock import Spent
 from adapters.engine.autotune import Comparison
 from adapters.engine.dispatch import Dispatcher

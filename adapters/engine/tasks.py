@@ -21,8 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from adapters.batch.key import BatchKey
-from adapters.batch.plan import Assembled
+from adapters.batch.plan import Assembled, BatchKey
 from adapters.clock import Spent
 from adapters.errors import WorkerError
 

@@ -14,8 +14,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from adapters.batch.key import BatchKey
-from adapters.batch.plan import Assembled, Plan
+from adapters.batch.plan import Assembled, BatchKey, Plan
 from adapters.engine.memory import Arena
 from adapters.engine.tasks import Done, Executor, InterpreterEndsError, Task
 

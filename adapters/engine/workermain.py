@@ -36,8 +36,7 @@ from typing import Any
 import cloudpickle
 import numpy as np
 
-from adapters.batch.key import BatchKey
-from adapters.batch.plan import Plan
+from adapters.batch.plan import BatchKey, Plan
 from adapters.clock import Spent
 from adapters.engine.memory import FileName, SlotWriter, close_inherited
 from adapters.engine.serialization import Address, load_plan

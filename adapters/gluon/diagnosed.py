@@ -15,9 +15,8 @@ import mxnet as mx
 import numpy as np
 from mxnet.gluon.data import dataloader as _dataloader
 
-from adapters.batch.key import BatchKey
 from adapters.batch.order import DrawnOrder
-from adapters.batch.plan import Allocate, Assembled
+from adapters.batch.plan import Allocate, Assembled, BatchKey
 from adapters.diagnosis.ablation import Ablations, KeptSamples, Repeated, held_of, store_of
 from adapters.diagnosis.front_end import FrontEnd, Observer
 from adapters.engine import Engine

@@ -12,19 +12,19 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import mxnet as mx
 import numpy as np
 from mxnet.gluon.data.dataloader import default_batchify_fn
 from mxnet.util import is_np_array, is_np_shape
 
-from adapters import arguments, replaying, viewing
+from adapters import arguments, viewing
 from adapters.alignment import aligned_empty
 from adapters.batch.arranging import blocks_of, check_shuffle, order_of
 from adapters.batch.blocks import Blocks
-from adapters.batch.key import WHOLE, BatchKey, ResumedEpoch
-from adapters.batch.order import DrawnOrder, Order
+from adapters.batch.order import DrawnOrder, Order, replayed_epoch, replayed_key
+from adapters.batch.plan import WHOLE, BatchKey, ResumedEpoch
 from adapters.batch.replacement import OnError
 from adapters.engine import Engine, Waits, raise_as_itself
 from adapters.generator_search import generators_used
@@ -39,6 +39,9 @@ from adapters.ranks import ShardArgument
 from adapters.sources import Source, as_source, holds_stored
 from adapters.sources.records import open_guessed
 from adapters.sources.source import Origin
+
+if TYPE_CHECKING:
+    from adapters.replaying import Replay
 
 _AUTO = 'workers="auto": '  # In the engine's description.
 _open: weakref.WeakSet[Engine] = weakref.WeakSet()
@@ -404,9 +407,7 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
 
     # --- replay ---
 
-    def replay(
-        self, epoch: int, batch: int, *, state: dict[str, int] | None = None
-    ) -> replaying.Replay:
+    def replay(self, epoch: int, batch: int, *, state: dict[str, int] | None = None) -> Replay:
         """Compute a batch again, without a log: ``print`` it, or write its ``sheet(path)``.
 
         Args:
@@ -420,6 +421,8 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
             ValueError: The batch can't be computed again, see ``state_dict``; or it is from before
                 the state, with batches or shards of another size.
         """
+        from adapters.replaying import Replay  # Few trainings need it.
+
         arguments.check_integer("epoch", epoch, 0)
         arguments.check_integer("batch", batch, None)
         if (obstacle := self._with_shard()._obstacle) is not None:
@@ -446,7 +449,7 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
                 place.sample(number, FIRST_RUN)
                 return plan.data[number]
 
-        return replaying.Replay(epoch, key.index, made, numbers, origins, fetched)
+        return Replay(epoch, key.index, made, numbers, origins, fetched)
 
     def _replayed(self, epoch: int, index: int, state: Any) -> BatchKey:
         """Return the key of a batch to be replayed."""
@@ -458,8 +461,8 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
             raise IndexError(f"batch must be in range({-(count or 0)}, {end}), got {index}")
         index += 0 if index >= 0 or count is None else count
         if (order := self._order) is not None:
-            resumed = replaying.resumed_epoch_of(self._resumed, order, epoch, state, "loader")
-            return replaying.key_of(resumed, order, epoch, index)
+            resumed = replayed_epoch(self._resumed, order, epoch, state, "loader")
+            return replayed_key(resumed, order, epoch, index)
         names: Any = next(samplers.drawn_batches(sampler, epoch, index), None)
         if names is None:
             raise IndexError(f"batch must be one of the pass, got {index}: it has fewer")

@@ -19,9 +19,8 @@ import numpy as np
 from mxnet.util import is_np_array, is_np_shape, np_array, set_np_shape
 
 from adapters.alignment import aligned_empty
-from adapters.batch.key import BatchKey
 from adapters.batch.order import DrawnOrder, Order
-from adapters.batch.plan import Allocate, Assembled, Plan
+from adapters.batch.plan import Allocate, Assembled, BatchKey, Plan
 from adapters.batch.replacement import OnError, Replacements
 from adapters.engine.threads import works_for
 from adapters.errors import note

@@ -35,7 +35,7 @@ from adapters.generators import generator
 from adapters.gluon.loader import DataLoader
 from adapters.gluon.samplers import OrderBatchSampler, length_of
 from adapters.resuming import CheckpointDir, Lock, Schedule, Writer
-from adapters.resuming.fingerprint import check_fingerprint, check_order
+from adapters.resuming.checkpoint_dir import check_fingerprint, check_order
 from adapters.seeding import process_generators, set_process_generators
 
 log = logging.getLogger("adapters")

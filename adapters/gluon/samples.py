@@ -19,8 +19,7 @@ import numpy as np
 from mxnet.util import is_np_array
 from numpy.typing import NDArray
 
-from adapters.batch.key import BatchKey
-from adapters.batch.plan import Allocate
+from adapters.batch.plan import Allocate, BatchKey
 from adapters.errors import RecordError, note
 from adapters.generators import DECODE, Generators, Place, generator
 from adapters.gluon.ndarrays import as_ndarray, as_numpy, map_arrays

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
 import io
@@ -387,3 +388,55 @@ def _of_channels(name: str, value: Any, channels: int | None) -> NDArray[np.floa
             f"{name} must be a finite number or one per channel{called}, got {value!r}"
         )
     return array
+
+
+def halves(decoder: ImageDecoder) -> tuple[ImageDecoder, ImageDecoder]:
+    """Return a decoder's steps before and after random numbers are drawn; not of a subclass.
+
+    ``before`` decodes, and resizes and cuts if that doesn't depend on random numbers; ``after``
+    turns that, stored raw, into the whole decoder's result:
+
+        crop                          before                  after
+        None, "center"                decode, resize, cut     flip, mean, std
+        "random" with resize_short    decode, resize          cut, flip, mean, std
+        "random", "random_resized"    decode                  cut, resize, flip, mean, std
+
+    The values are the same, with two exceptions. A JPEG whose shorter side has to grow to
+    ``resize_short`` before a larger box is cut is enlarged twice: one value in a hundred differs by
+    1 or 2. In the last row, the whole decoder may decode a JPEG at a fraction of its size, and
+    resizes a PNG with OpenCV, which differs from the kernel by 1 in one of some hundred values.
+    """
+    drawn = decoder.crop in ("random", "random_resized")
+    kind = _OfAnyBits if decoder.dtype == np.float32 else ImageDecoder
+    before = kind(
+        None if drawn else decoder.size,
+        crop=None if drawn else decoder.crop,
+        resize_short=None if decoder.crop == "random_resized" else decoder.resize_short,
+        dtype="uint16" if decoder.dtype == np.uint16 else "uint8",
+        channels=decoder.channels,
+        interpolation=decoder.interpolation,
+    )
+    # An image whose shorter side is already right isn't resized, and is cut as usual.
+    after = copy.copy(decoder)
+    if not drawn:
+        after.crop = after.resize_short = None
+    return before, after
+
+
+class _OfAnyBits(ImageDecoder):
+    """Decoder to uint8 if that holds all of the image, else to float32."""
+
+    def decode(
+        self,
+        buffer: memoryview | bytes,
+        rng: np.random.Generator | None = None,
+        out: NDArray[Any] | None = None,
+    ) -> NDArray[Any]:
+        """Decode one image into a new array."""
+        try:
+            return super().decode(buffer, rng)
+        except ContentError:
+            wider = copy.copy(self)
+            wider.dtype = np.dtype(np.float32)
+            wider._wanted = self._wanted._replace(dtype=wider.dtype)
+            return ImageDecoder.decode(wider, buffer, rng)

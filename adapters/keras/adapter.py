@@ -9,8 +9,7 @@ from typing import Any
 
 import keras
 
-from adapters.batch.key import WHOLE
-from adapters.batch.plan import Assembled
+from adapters.batch.plan import WHOLE, Assembled
 from adapters.engine import Stream
 from adapters.keras.arguments import check_class_weight, check_one_output
 from adapters.keras.device import for_jax, for_torch, most_in_a_transfer
@@ -23,9 +22,8 @@ from adapters.keras.internals import (
     tensorflow,
 )
 from adapters.keras.progress import Cursor, Progress, is_read_by_a_call
-from adapters.keras.reading import Batches, StagedBatches
+from adapters.keras.reading import Batches, StagedBatches, StockView
 from adapters.keras.sequence import SafeSequence
-from adapters.keras.sources import StockView
 
 if keras.backend.backend() == "tensorflow":
     from adapters.keras import dataset

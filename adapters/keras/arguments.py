@@ -6,6 +6,7 @@ import operator
 from collections.abc import Mapping
 from typing import Any
 
+import keras
 import numpy as np
 
 from adapters.arguments import (
@@ -17,7 +18,9 @@ from adapters.arguments import (
 )
 from adapters.batch.order import Order
 from adapters.engine import CLUSTER, Settings
+from adapters.keras.hooks import NAMES, overrides_hooks
 from adapters.ranks import ShardArgument
+from adapters.sources import SequenceSource, Source, as_source, refuse_parts_in_a_list
 
 # Replacement for class_weight if the model has several outputs.
 _SAMPLE_WEIGHTS = (
@@ -187,3 +190,27 @@ def check_one_output(batch: Any) -> None:
             "class_weight must be left out where y isn't one array, as Keras takes it for models "
             f"of one output, got {names}: {_SAMPLE_WEIGHTS}"
         )
+
+
+def source_of(source: Any) -> Source:
+    """Wrap the ``source`` argument of ``SafeSequence``."""
+    if isinstance(source, tuple) and not hasattr(source, "_fields"):
+        while source and source[-1] is None:  # Keras treats (x, y, None) as (x, y).
+            source = source[:-1]
+    if isinstance(source, tuple) and len(source) > 3:
+        raise ValueError(
+            "a tuple as source must be (x,), (x, y) or (x, y, sample_weight), got "
+            f"{len(source)} members; put several inputs into a tuple or dict of their own"
+        )
+    if isinstance(source, keras.utils.PyDataset):
+        own = overrides_hooks(type(source), keras.utils.PyDataset) or any(
+            name in vars(source) for name in NAMES
+        )
+        return SequenceSource(source, changes_between_epochs=own)
+    bases = [f"{base.__module__}.{base.__name__}" for base in type(source).__mro__]
+    if any(
+        base.startswith(("keras.", "tf_keras.")) and base.endswith(".Sequence") for base in bases
+    ):
+        return SequenceSource(source, changes_between_epochs=True)
+    refuse_parts_in_a_list(source)
+    return as_source(source)

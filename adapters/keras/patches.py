@@ -36,9 +36,9 @@ from adapters.engine.reducers import IMPORTERS, Later, reducers
 from adapters.keras import internals
 from adapters.keras.adapter import SafeSequenceAdapter
 from adapters.keras.progress import calls_here, running
+from adapters.keras.reading import StockView
 from adapters.keras.sequence import SafeSequence
 from adapters.keras.shutdown import released_by_interrupts
-from adapters.keras.sources import StockView
 from adapters.sources import base_without_keras, reduce_iterator
 from adapters.structure import flatten
 

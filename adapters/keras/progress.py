@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from adapters.batch.key import WHOLE, ResumedEpoch
+from adapters.batch.plan import WHOLE, ResumedEpoch
 
 
 def position_after(epoch: int, step: int, count: int, num_batches: int | None) -> tuple[int, int]:

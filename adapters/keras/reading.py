@@ -8,8 +8,9 @@ import weakref
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
-from adapters.batch.key import WHOLE
-from adapters.batch.plan import Assembled
+import keras
+
+from adapters.batch.plan import WHOLE, Assembled
 from adapters.engine import Reading, Stream, raise_as_itself
 from adapters.errors import ClosedError
 from adapters.keras import device
@@ -222,3 +223,36 @@ class StagedBatches(Batches):
                 raise
             except Exception as error:
                 self._errors.append(error)
+
+
+class StockView(keras.utils.PyDataset):  # type: ignore[misc]
+    """``SafeSequence`` for Keras's own adapter: the same batches, without workers.
+
+    The epoch advances when Keras has read every batch of one.
+    """
+
+    def __init__(self, sequence: Any) -> None:
+        super().__init__()
+        self._sequence = sequence
+        self._served: set[int] | None = None
+
+    @property
+    def num_batches(self) -> int | None:
+        """Number of batches in an epoch; None if it is endless."""
+        return self._sequence.num_batches  # type: ignore[no-any-return]
+
+    def __getitem__(self, index: int) -> Any:
+        batch = self._sequence[index]
+        if self._served is not None:
+            self._served.add(index)
+        return batch
+
+    def on_epoch_begin(self) -> None:
+        """Start counting: Keras has read batches before, to learn their shapes."""
+        self._served = set()
+
+    def on_epoch_end(self) -> None:
+        """Advance the epoch of the sequence, unless batches of this one are left."""
+        if self._served is not None and len(self._served) == self.num_batches:
+            self._sequence._progress.advance()
+        self._served = None

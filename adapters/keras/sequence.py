@@ -6,15 +6,16 @@ import dataclasses
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import keras
 
-from adapters import arguments, replaying, viewing
+from adapters import arguments, viewing
 from adapters.arguments import DaskClient
 from adapters.batch.arranging import check_shuffle, order_of
 from adapters.batch.blocks import Blocks
-from adapters.batch.key import WHOLE, ResumedEpoch
+from adapters.batch.order import replayed_epoch, replayed_key
+from adapters.batch.plan import WHOLE, ResumedEpoch
 from adapters.batch.replacement import OnError
 from adapters.batch.sourceplan import SourcePlan
 from adapters.engine import Engine, Waits
@@ -31,15 +32,17 @@ from adapters.keras.arguments import (
     fixed_property,
     index_of,
     settings_of,
+    source_of,
 )
 from adapters.keras.hooks import HookedEngine, divert, is_in_hook, next_keras_epoch, overrides_hooks
 from adapters.keras.progress import Progress, is_read_by_a_call
 from adapters.keras.reading import Iteration
 from adapters.keras.shutdown import opened
-from adapters.keras.sources import source_of
 from adapters.ranks import ShardArgument
-from adapters.replaying import key_of, resumed_epoch_of
 from adapters.sources import SequenceSource, Source
+
+if TYPE_CHECKING:
+    from adapters.replaying import Replay
 
 # Attributes of a sequence that has started; a copy makes its own.
 _BEGUN = frozenset({"_engine", "_progress"})
@@ -401,7 +404,7 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
         *,
         shuffled: bool = False,
         state: dict[str, int] | None = None,
-    ) -> replaying.Replay:
+    ) -> Replay:
         """Compute a batch again, without a log: ``print`` it, or write its ``sheet(path)``.
 
         Args:
@@ -422,10 +425,12 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
         if epoch == self.epoch:
             self._engine.enter_epoch(epoch)  # The epoch's hooks may change its batches.
         number = index_of(batch, plan.num_batches)
-        resumed = resumed_epoch_of(self._progress.resumed, plan.order, epoch, state, "sequence")
+        resumed = replayed_epoch(self._progress.resumed, plan.order, epoch, state, "sequence")
         permuted = shuffled and not self._endless and not plan.order.shuffle
-        key = key_of(resumed, plan.order, epoch, number, plan.shuffled if permuted else None)
-        return replaying.replay_batch(plan, key, self.epoch)
+        key = replayed_key(resumed, plan.order, epoch, number, plan.shuffled if permuted else None)
+        from adapters.replaying import replay_batch  # Few trainings need it.
+
+        return replay_batch(plan, key, self.epoch)
 
     # --- lifetime, copies, shards ---
 
@@ -557,6 +562,6 @@ def _explanation(plan: SourcePlan, engine: Engine) -> Iterator[str]:
 
 def _name_of(function: Any) -> str:
     kind = type(function)
-    if kind.__module__.startswith(("adapters.collating.", "adapters.transforms.")):
+    if kind.__module__.startswith(("adapters.collating", "adapters.transforms.")):
         return repr(function)
     return getattr(function, "__qualname__", kind.__name__)

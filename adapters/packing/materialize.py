@@ -14,14 +14,13 @@ from typing import Any
 import numpy as np
 
 from adapters.images import ImageDecoder
-from adapters.images.halves import halves
+from adapters.images.decoder import halves
 from adapters.packing.inputs import Inputs, Item, digest
 from adapters.packing.manifest import Manifest
 from adapters.packing.run import FolderInUseError, Run, locked_folder
 from adapters.records import CODECS, RecordFiles
 from adapters.remote import clean, is_url
-from adapters.selecting.given import source_given
-from adapters.sources import ArraySource, Source, Subset
+from adapters.sources import ArraySource, Source, Subset, source_given
 from adapters.sources.columns import (
     ARRAY,
     IMAGE,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from adapters.selecting.concatenate import concatenate
 from adapters.selecting.mix import mix
 from adapters.selecting.packed import packed
 from adapters.selecting.split import split
+from adapters.sources.concatenation import concatenate
 
 __all__ = ["concatenate", "mix", "packed", "split"]

@@ -23,8 +23,7 @@ from numpy.typing import NDArray
 from adapters.batch.arranging import blocks_of, bytes_of_samples
 from adapters.batch.order import Arrangement
 from adapters.batch.permutation import MIXED, chosen, permute_each, uniform
-from adapters.selecting.given import sources_given
-from adapters.sources import Source
+from adapters.sources import Source, sources_given
 from adapters.sources.concatenation import Concatenation
 
 # Largest denominator of a float weight; the error is far smaller.

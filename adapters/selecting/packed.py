@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from adapters.arguments import check_integer
 from adapters.batch.collate import filler
-from adapters.selecting.given import source_given
-from adapters.sources import Source
+from adapters.sources import Source, source_given
 
 # Rows that may still be filled. More of them leave fewer gaps, and take longer. With 100,000
 # lognormal lengths (sigma 0.8, median 300) in rows of 2,048, 8 leave 1.2% of the places empty, 16

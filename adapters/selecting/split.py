@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 
 from adapters.arguments import check_integer
 from adapters.batch.permutation import SPLIT, permute
-from adapters.selecting.given import source_given
-from adapters.sources import Source
+from adapters.sources import Source, source_given
 from adapters.structure import as_array
 
 # Tolerance for sums of fractions that are meant to be 1.

@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 from adapters.arguments import check_integer
 from adapters.batch.collate import as_leaf
 from adapters.progress import bar
-from adapters.selecting.given import source_given
-from adapters.sources import Source
+from adapters.sources import Source, source_given
 from adapters.user_code import Gate
 from adapters.viewing.images import image_in
 from adapters.viewing.peek import named_leaves

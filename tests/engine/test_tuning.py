@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adapters.batch.key import BatchKey
+from adapters.batch.plan import BatchKey
 from adapters.batch.sourceplan import SourcePlan
 from adapters.clock import Spent
 from adapters.cpus import usable_cpus

@@ -14,9 +14,8 @@ import mxnet as mx
 import numpy as np
 import pytest
 
-from adapters import gluon_loader
+from adapters import gluon_loader, ranks
 from adapters.gluon import Resume
-from adapters.ranks import sharding
 from tests.gluon.data_sets import values
 from tests.gluon.executors import THREADS, opened
 
@@ -130,7 +129,7 @@ class Kv(mx.kvstore.KVStoreBase):
 
 @pytest.fixture(autouse=True)
 def nothing_was_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sharding, "_warned", set())
+    monkeypatch.setattr(ranks, "_warned", set())
 
 
 def read(batches: Any) -> list[int]:

@@ -14,9 +14,8 @@ import numpy as np
 import pytest
 from keras.src.trainers import data_adapters
 
-from adapters import Blocks, SafeSequence
+from adapters import Blocks, SafeSequence, ranks
 from adapters.keras import internals
-from adapters.ranks import sharding
 from tests.keras import recording
 from tests.keras.py_datasets import Numbered
 from tests.keras.recording import BACKEND, TWO_THREADS, built_recorder, samples_of, sequence_of
@@ -29,7 +28,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:Your input ran out of data:UserW
 
 @pytest.fixture(autouse=True)
 def nothing_was_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sharding, "_warned", set())
+    monkeypatch.setattr(ranks, "_warned", set())
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from adapters.planning import Workload, published, published_examples, step_of
-from adapters.planning.published import THROUGHPUTS, Storage
+from adapters import planning
+from adapters.planning import THROUGHPUTS, Storage, Workload, published_examples, step_of
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 # 1,000 examples a second of 64 KiB.
@@ -123,7 +123,7 @@ def test_step_by_an_estimate():
 def test_step_by_an_estimate_is_within_a_third(monkeypatch):
     """Estimated as any model would be that has no published throughput."""
     measured = THROUGHPUTS.copy()
-    monkeypatch.setattr(published, "THROUGHPUTS", {})
+    monkeypatch.setattr(planning, "THROUGHPUTS", {})
     for (model, device), (size, rate) in measured.items():
         step = step_of(size, model=model, device=device)
         assert size / step.batch_seconds == pytest.approx(rate, rel=1 / 3)

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from adapters.ranks import sharding
+from adapters import ranks
 
 VARIABLES = ("RANK", "WORLD_SIZE", "TF_CONFIG")
 PREFIXES = ("SLURM_", "OMPI_", "HOROVOD_", "SM_", "DMLC_", "PMI_")
@@ -20,7 +20,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [*os.environ]:
         if name in VARIABLES or name.startswith(PREFIXES):
             monkeypatch.delenv(name)
-    monkeypatch.setattr(sharding, "_warned", set())
+    monkeypatch.setattr(ranks, "_warned", set())
 
 
 @pytest.fixture

@@ -11,8 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from adapters.ranks import ShardArgument
-from adapters.ranks.detection import detected_rank
+from adapters.ranks import ShardArgument, detected_rank
 
 WORKERS = {"worker": ["127.0.0.1:1", "127.0.0.1:2"]}
 
@@ -163,7 +162,7 @@ def test_rank_of_jax_with_other_private_names(monkeypatch):
 
 _OF_JAX = """
 import sys, jax, jax.distributed
-from adapters.ranks.detection import detected_rank
+from adapters.ranks import detected_rank
 state = sys.modules["jax._src.distributed"].global_state
 print(state.client, state.process_id, state.num_processes, detected_rank())
 print(sys.modules["jax._src.xla_bridge"].backends_are_initialized())

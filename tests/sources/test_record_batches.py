@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from adapters import ClosedError, Feature, ImageDecoder, RecordError, mix, open_records
-from adapters.batch.key import BatchKey
+from adapters.batch.plan import BatchKey
 from adapters.images import kernel
 from adapters.records import irheader, mapping, recordio
 from adapters.records.mapping import NoMapError, living

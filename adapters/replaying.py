@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from adapters.alignment import aligned_empty
 from adapters.batch.collate import as_leaf
-from adapters.batch.key import BatchKey
+from adapters.batch.plan import BatchKey
 from adapters.batch.sourceplan import SourcePlan
 from adapters.errors import ContentError, RecordError
 from adapters.generators import DECODE, Place, generator
