@@ -115,19 +115,19 @@ def described_machine() -> Iterator[str]:
     yield f"versions: {', '.join(_versions())}"
     kernel = load()
     if (reason := trouble()) is not None:
-        yield f"image kernel: {reason}"
+        yield f"native kernel: {reason}"
     elif kernel is not None and kernel.HUFFMAN_IS_OWN:
-        yield "image kernel: there"
+        yield "native kernel: there"
     elif kernel is not None:
         yield (
-            "image kernel: there, linked with a shared libjpeg; with libjpeg.a and jpegint.h, as "
+            "native kernel: there, linked with a shared libjpeg; with libjpeg.a and jpegint.h, as "
             "Debian and Ubuntu have them, JPEGs are decoded 1.3 to 1.8 times as fast"
         )
     elif os.environ.get("ADAPTERS_KERNEL") == "0":
-        yield "image kernel: switched off by ADAPTERS_KERNEL=0 in the environment"
+        yield "native kernel: switched off by ADAPTERS_KERNEL=0 in the environment"
     else:
         yield (
-            "image kernel: missing; JPEGs are decoded faster with it, and raw images are cropped "
+            "native kernel: missing; JPEGs are decoded faster with it, and raw images are cropped "
             "faster. Wheels for Linux have it. To build it, install a C compiler and "
             "libjpeg-turbo's headers, as by apt-get install gcc libjpeg62-turbo-dev (Debian) or "
             "gcc libjpeg-turbo8-dev (Ubuntu); then pip install this package again. pip keeps what "

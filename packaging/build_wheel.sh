@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A wheel with the image kernel and libjpeg-turbo in it, for any Linux of its kind; then its test.
+# A wheel with the native kernel and libjpeg-turbo in it, for any Linux of its kind; then its test.
 #
 #   packaging/build_wheel.sh [OUT] [ARCHIVE]
 #

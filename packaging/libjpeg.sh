@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# libjpeg-turbo for the image kernel of a wheel: static, position-independent, with SIMD.
+# libjpeg-turbo for the native kernel of a wheel: static, position-independent, with SIMD.
 #
 #   packaging/libjpeg.sh PREFIX [ARCHIVE]
 #

@@ -1,4 +1,4 @@
-"""What to change for the bottleneck that was found, and what each change brings.
+"""Advice: the change for the bottleneck that was found, and what it brings.
 
 Predictions assume that work which waits scales with the number of workers, and work which computes
 with the number of CPUs. If several threads were measured to bring nothing, more threads bring
@@ -224,7 +224,7 @@ def _about_transforms(v: Verdict) -> Iterator[Change]:
     workers, needed, more = v.workers, _needed_workers(v), _more_workers(v)
     if v.kernel_missing:
         yield Change(
-            "build the image kernel: apt-get install gcc libjpeg62-turbo-dev (Debian), then "
+            "build the native kernel: apt-get install gcc libjpeg62-turbo-dev (Debian), then "
             "install this package again, or take a wheel of it for Linux; `adapters doctor` "
             "without a script says how"
         )

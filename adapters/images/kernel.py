@@ -77,7 +77,7 @@ def load() -> ModuleType | None:
             raise
         if getattr(error, "name", None) != _NAME or not isinstance(error, ModuleNotFoundError):
             _trouble = f"it was built, but can't be loaded: {error}"
-            log.warning("the image kernel makes JPEGs faster, but %s", _trouble)
+            log.warning("the native kernel makes JPEGs faster, but %s", _trouble)
         return None
     return kernel
 

@@ -27,7 +27,7 @@ LIMIT_SECONDS = 120
 def test_interpreter(session: Session, source: str) -> None:
     """Every row ends well; of 270 us that a picture takes, 3 make 16 cores worth 13.6 or more."""
     if kernel.load() is None:
-        pytest.skip("without the image kernel, other libraries decode")
+        pytest.skip("without the native kernel, other libraries decode")
     experiment = session.experiment(
         "interpreter",
         "The interpreter's share of a JPEG",

@@ -192,21 +192,21 @@ def machine(say: Any) -> Any:
 )
 def test_machine_tells_of_the_kernel(machine, monkeypatch, own, said):
     monkeypatch.setattr(described, "load", lambda: SimpleNamespace(HUFFMAN_IS_OWN=own))
-    assert machine()["image kernel"].startswith(said)
+    assert machine()["native kernel"].startswith(said)
 
 
 def test_machine_tells_of_a_broken_kernel(machine, monkeypatch):
     broken = "it was built, but can't be loaded: no libjpeg"
     monkeypatch.setattr(described, "trouble", lambda: broken)
-    assert machine()["image kernel"] == broken
+    assert machine()["native kernel"] == broken
 
 
 def test_machine_asks_for_headers_of_a_missing_kernel(machine, monkeypatch):
     monkeypatch.setattr(described, "load", lambda: None)
     monkeypatch.setenv("ADAPTERS_KERNEL", "0")
-    assert machine()["image kernel"].startswith("switched off by ADAPTERS_KERNEL=0")
+    assert machine()["native kernel"].startswith("switched off by ADAPTERS_KERNEL=0")
     monkeypatch.delenv("ADAPTERS_KERNEL")
-    said = machine()["image kernel"]
+    said = machine()["native kernel"]
     assert said.startswith("missing; ")
     assert "apt-get install gcc libjpeg62-turbo-dev" in said
     assert "pip install this package again" in said

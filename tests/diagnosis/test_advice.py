@@ -51,7 +51,7 @@ def changed(diagnosis: Diagnosis, **changes: object) -> Diagnosis:
             made_up(memory=0.038, alone=0.040),
             "worker processes (use_multiprocessing=True; in Gluon, thread_pool=False): several",
         ),
-        (made_up(memory=0.038, kernel_missing=True), "build the image kernel"),
+        (made_up(memory=0.038, kernel_missing=True), "build the native kernel"),
         # A transform that waits: more workers than CPUs, unless it is one at a time.
         (
             WAITING,

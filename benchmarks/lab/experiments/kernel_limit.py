@@ -1,4 +1,4 @@
-"""The limit of the JPEG rows: the image kernel's C in a loop, with no Python around it."""
+"""The limit of the JPEG rows: the native kernel's C in a loop, with no Python around it."""
 
 from __future__ import annotations
 
