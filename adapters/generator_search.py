@@ -2,6 +2,10 @@
 
 A search goes from objects to the functions and objects that they refer to, and resolves the global
 names and the imports in each function's bytecode. It calls no user code but attribute look-ups.
+
+Why not run the first batches and see whether the generators' states change? That misses code that
+draws only for some samples, such as an augmentation of one class. And a resumed training has other
+first batches than the one before it, so the two could decide differently.
 """
 
 from __future__ import annotations
