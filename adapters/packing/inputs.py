@@ -27,6 +27,7 @@ from adapters.sources.files import runs_of_classes, shown
 from adapters.sources.folders import names_images, open_images
 from adapters.sources.imagefiles import ImageSource
 from adapters.sources.tables import lines_of_lst
+from adapters.user_code import Gate
 
 Content = bytes | NDArray[Any]
 Seed = int | Literal["auto"] | None
@@ -168,12 +169,14 @@ class _Samples(Sequence[Item]):
 
     def __init__(self, source: Source) -> None:
         self.source = source
+        self._gate = Gate([("source", each) for each in source.users_code])
 
     def __len__(self) -> int:
         return len(self.source)
 
     def __getitem__(self, number: Any) -> Any:
-        sample = self.source.sample(number)
+        with self._gate:
+            sample = self.source.sample(number)
         if not isinstance(sample, tuple) or len(sample) != 2:
             raise TypeError(
                 f"source must give (image, label), got {type(sample).__name__} for sample {number}"

@@ -17,9 +17,9 @@ from adapters.images import ImageDecoder
 from adapters.images.decoder import halves
 from adapters.packing.inputs import Inputs, Item, digest
 from adapters.packing.manifest import Manifest
-from adapters.packing.run import FolderInUseError, Run, locked_folder
+from adapters.packing.run import FolderInUseError, Run, locked_folder, unlock
 from adapters.records import CODECS, RecordFiles
-from adapters.remote import clean, is_url
+from adapters.remote.urls import local_path
 from adapters.sources import ArraySource, Source, Subset, source_given
 from adapters.sources.columns import (
     ARRAY,
@@ -91,14 +91,9 @@ def materialize(source: Any, folder: str | os.PathLike[str]) -> Source:
         >>> decoded[1][0].tolist(), int(decoded[1][1])
         ([4.0, 5.0, 6.0, 7.0], 1)
     """
-    if isinstance(folder, str) and is_url(folder):
-        raise ValueError(
-            f"folder must be on a disk of this machine, got {clean(folder)!r}: pack() writes to a "
-            "store"
-        )
     if not os.fspath(folder):
         raise ValueError(f"folder must be a path, got {folder!r}")
-    place = Path(folder)
+    place = Path(local_path(folder, "folder"))
     stages = _stages_of(source_given(source, "source"), source)
     while (found := _manifest_in(place)) is None:
         try:
@@ -310,7 +305,7 @@ def _write(folder: Path, stages: _Stages) -> None:
             _write_samples(folder, stages)
     finally:
         guard.rmdir()
-        os.close(lock)
+        unlock(lock)
 
 
 def _write_samples(folder: Path, stages: _Stages) -> None:

@@ -15,7 +15,7 @@ from adapters.packing.tasks import check_executor
 from adapters.packing.upload import packed_to
 from adapters.records import CODECS
 from adapters.records.formats import listed
-from adapters.remote import is_url
+from adapters.remote.urls import is_url, local_path
 
 
 def pack(
@@ -130,4 +130,4 @@ def pack(
 
     if isinstance(out, str) and is_url(out):
         return packed_to(out, pack_here)
-    return pack_here(out)
+    return pack_here(local_path(out, "out"))

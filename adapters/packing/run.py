@@ -66,7 +66,7 @@ class Run:
         try:
             self._prepare()
         except BaseException:
-            os.close(self._lock)
+            unlock(self._lock)
             raise
 
     def complete(
@@ -91,7 +91,7 @@ class Run:
                     raise
             return self._give_names()
         finally:
-            os.close(self._lock)
+            unlock(self._lock)
 
     @property
     def _finished(self) -> bool:
@@ -175,6 +175,8 @@ class Run:
         path = self._folder / "plan.json"
         kept = path.exists() and path.read_text() == plan and self._inputs.fingerprint is not None
         if not (kept and self._is_complete()):
+            if self._finished:
+                self._before += self._renamed()
             for left in self._folder.iterdir():  # The folder itself is locked.
                 left.unlink()
             path.write_text(plan)
@@ -188,6 +190,16 @@ class Run:
             if not any(each.is_file() and each.stat().st_size == packed.bytes for each in places):
                 return False
         return True
+
+    def _renamed(self) -> list[Path]:
+        """Files to which an earlier run, killed while it renamed, has given their names."""
+        files = self._noted().files
+        found = []
+        for packed, name in zip(files, self._names(len(files))):
+            place = name.with_suffix(Path(packed.name).suffix)
+            if place.exists() and not (self._folder / packed.name).exists():
+                found.append(place)
+        return found
 
     def _noted(self) -> Manifest:
         """The manifest of the files that are finished so far."""
@@ -246,8 +258,14 @@ class FolderInUseError(FileExistsError):
     """Another run works in the folder."""
 
 
+def unlock(descriptor: int) -> None:
+    """Unlock a folder also if a forked process, such as an executor's, has the descriptor."""
+    fcntl.flock(descriptor, fcntl.LOCK_UN)
+    os.close(descriptor)
+
+
 def locked_folder(folder: Path) -> int:
-    """Make a folder, and lock it until the descriptor is closed; else ``FolderInUseError``."""
+    """Make a folder, and lock it until ``unlock``; else ``FolderInUseError``."""
     while True:
         folder.mkdir(parents=True, exist_ok=True)
         try:

@@ -88,9 +88,19 @@ class Task:
             name = item.name
             return Outcome(self.encode(item), number=item.number)
         except Exception as error:
-            if isinstance(error, (ContentError, OSError, RecordError)) and self.skip:
+            if self.skip and self._is_of_input(error):
                 return Outcome(skipped=Skipped(name, str(error)))
             return self._failed(name, error)
+
+    def _is_of_input(self, error: Exception) -> bool:
+        """True if the input itself can't be read or decoded; False if its storage has failed."""
+        if isinstance(error, FileNotFoundError):
+            return not self.elsewhere  # Another host may lack the folder.
+        if isinstance(error, (ConnectionError, TimeoutError)):
+            return False
+        # PIL's errors about an image are OSErrors without a number.
+        no_number = isinstance(error, OSError) and error.errno is None
+        return no_number or isinstance(error, (ContentError, RecordError))
 
     def _failed(self, name: str, error: Exception) -> Outcome:
         if isinstance(error, ContentError):

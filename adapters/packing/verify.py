@@ -155,14 +155,8 @@ def _problems(
     yield from map(str, shard.damage.values())
     if not len(shard) and not is_part:
         yield f"{clean(path)}: no records"
-    if on_index is not None:
-        if isinstance(shard.storage, InflatedFile):
-            yield f"{clean(path)}: compressed, so that its records have no offsets for an index"
-        elif len(shard.damage) < len(shard):
-            on_index(_write_index(shard, path), len(shard) - len(shard.damage))
-    if not shard.damage:
-        yield from _index_problems(shard, path)
     files, images, holds_images = RecordFiles.of([shard]), Images(None, {}), False
+    failed = set(shard.damage)
     others: list[int] = []  # They are wrong if any other record is an image.
     for number in range(len(shard)):
         if progress is not None:
@@ -176,6 +170,7 @@ def _problems(
         try:
             payload = shard.read(number)
         except RecordError as error:
+            failed.add(number)
             yield str(error)
             continue
         if guessed(payload, shard.format) == "image":
@@ -185,6 +180,13 @@ def _problems(
             others.append(number)
     for number in others:
         yield _image_problem(shard, number, images) if holds_images else None
+    if on_index is not None:
+        if isinstance(shard.storage, InflatedFile):
+            yield f"{clean(path)}: compressed, so that its records have no offsets for an index"
+        elif len(failed) < len(shard):
+            on_index(_write_index(shard, path, failed), len(shard) - len(failed))
+    if not failed:
+        yield from _index_problems(shard, path)
 
 
 def _image_problem(shard: Shard, number: int, images: Images) -> str | None:
@@ -196,9 +198,9 @@ def _image_problem(shard: Shard, number: int, images: Images) -> str | None:
     return None
 
 
-def _write_index(shard: Shard, path: str) -> str:
-    """Write the index of the whole records beside a file or an object, and return its place."""
-    text = text_of(shard.whole, shard.codec)
+def _write_index(shard: Shard, path: str, failed: set[int]) -> str:
+    """Write the index of the good records beside a file or an object, and return its place."""
+    text = text_of(shard.without(failed), shard.codec)
     if is_url(path):
         return put_index(path, text)
     place = place_of_command(path)

@@ -317,7 +317,7 @@ def expanded(paths: Paths) -> list[str]:
         elif os.path.exists(path) or not glob.has_magic(path):
             found = [path]
         else:
-            found = _record_files(sorted(glob.glob(path)), path)
+            found = _record_files(sorted(glob.glob(path, recursive=True)), path)
             if not found:
                 raise FileNotFoundError(f"no file matches {path!r}")
         files += found

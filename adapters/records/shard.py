@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Literal
 
 import numpy as np
@@ -126,10 +126,9 @@ class Shard:
         end = self.begin_of(last) if last < len(self) else self.storage.size
         return begin, end - begin
 
-    @property
-    def whole(self) -> Index:
-        """Index of the intact records."""
-        left = np.delete(np.arange(len(self)), [*self.damage])
+    def without(self, numbers: Iterable[int]) -> Index:
+        """Index of all records but these, such as damaged ones."""
+        left = np.delete(np.arange(len(self)), [*numbers])
         return Index(self.offsets[left], None if self.sizes is None else self.sizes[left])
 
     def begin_of(self, number: int) -> int:
@@ -209,7 +208,8 @@ def _opened(
     following = None if codec is None else codec.following
     if codec and following and following(storage.stream(), None, 0) < storage.size:
         return storage, codec
-    raise RecordError(storage.name, None, 0, f"a {_titles(asked)} file", _shown(begin))
+    hint = "" if other or format != "auto" else ": format=... opens one whose start is damaged"
+    raise RecordError(storage.name, None, 0, f"a {_titles(asked)} file", _shown(begin) + hint)
 
 
 def _shown(begin: bytes) -> str:

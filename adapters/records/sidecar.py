@@ -96,7 +96,8 @@ def index_of(storage: MappedFile | RemoteFile, codec: Codec, verify: bool) -> In
             if len(index.offsets):
                 _warn_of_more(name, index, storage, codec)
             if not newer and index.sizes is None:
-                # It leaves out no records, or ``misfit`` had refused it: add the sizes to check.
+                # It should have all records. Not all were looked at, so add the sizes to check:
+                # if one is missing, reading the record before it is an error.
                 order = np.argsort(index.offsets, kind="stable")
                 sizes = np.empty_like(index.offsets)
                 sizes[order] = np.diff(index.offsets[order], append=storage.size)

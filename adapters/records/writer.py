@@ -16,6 +16,7 @@ from adapters.records.formats import CODECS, listed
 from adapters.records.index import Index, text_of
 from adapters.records.sidecar import place_of_writer
 from adapters.remote.privatefiles import write_whole
+from adapters.remote.urls import local_path
 
 
 class RecordWriter:
@@ -31,7 +32,7 @@ class RecordWriter:
 
     Raises:
         OSError: The folder can't be written to.
-        ValueError: An unknown format.
+        ValueError: An unknown format, or the URL of a store: ``pack`` writes to those.
 
     Example:
         >>> import os, tempfile
@@ -47,7 +48,7 @@ class RecordWriter:
     def __init__(self, path: str | os.PathLike[str], *, format: str) -> None:
         if format not in CODECS:
             raise ValueError(f"format must be {listed()}, got {format!r}")
-        self._path = Path(path)
+        self._path = Path(local_path(path, "path"))
         self._codec = CODECS[format]
         self._temporary = self._path.with_name(f".{self._path.name}.{uuid.uuid4().hex}.tmp")
         self._offsets, self._sizes, self._keys = array("q"), array("q"), array("Q")

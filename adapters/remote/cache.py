@@ -37,8 +37,8 @@ from typing import Any, NamedTuple
 
 from adapters.remote.client import Head
 from adapters.remote.privatefiles import locked, make_private, opened, problem_of, write_whole
-from adapters.remote.segments import SUFFIX, Segment, crc_of, write_all
-from adapters.remote.urls import clean, folder_url
+from adapters.remote.segments import SUFFIX, Segment, crc_of
+from adapters.remote.urls import clean, folder_url, local_path
 
 log = logging.getLogger("adapters")
 
@@ -91,8 +91,9 @@ class Cache:
 
     Raises:
         TypeError: ``folder`` is not a path, or ``limit`` is neither a number nor text.
-        ValueError: ``limit`` can't be parsed or is below 1 MiB; the folder belongs to another user,
-            or others may write to it; or ``decoded``, which was replaced by ``materialize``.
+        ValueError: ``limit`` can't be parsed or is below 1 MiB; the folder is a URL, belongs to
+            another user, or others may write to it; or ``decoded``, which was replaced by
+            ``materialize``.
 
     Example:
         >>> from adapters import Cache
@@ -113,7 +114,7 @@ class Cache:
                 "decoded samples once, and returns a source that reads them"
             )
         try:
-            self.folder = os.path.abspath(os.fspath(folder))
+            self.folder = os.path.abspath(local_path(folder, "folder"))
         except TypeError:
             raise TypeError(f"folder must be a path, got {folder!r}") from None
         if not isinstance(self.folder, str):
@@ -369,12 +370,7 @@ class ObjectCache:
 
         def write() -> None:
             _describe(os.path.dirname(path), folder_url(clean(url)), "", 0)
-            descriptor = opened(path, os.O_WRONLY | os.O_CREAT)
-            try:
-                write_all(descriptor, content, 0)
-                os.ftruncate(descriptor, len(content))  # A damaged file may have been longer.
-            finally:
-                os.close(descriptor)
+            write_whole(path, content, private=True)
 
         try:
             self.cache.store(write, len(data))

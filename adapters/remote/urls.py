@@ -13,7 +13,7 @@ import posixpath
 import re
 from collections.abc import Iterator
 from typing import Any
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote, unquote
 
 from adapters.remote.client import Head
 
@@ -48,10 +48,22 @@ def as_path(path: str) -> str:
     """
     if not path.lower().startswith("file://"):
         return path
-    parts = urlsplit(path)
-    if parts.netloc not in ("", "localhost"):
+    host, slash, rest = path[len("file://") :].partition("/")  # A name may have "?" and "#".
+    if host not in ("", "localhost"):
         raise ValueError(f"a file:// URL must be file:///path, got {clean(path)!r}")
-    return unquote(parts.path)
+    return unquote(slash + rest)
+
+
+def local_path(path: str | os.PathLike[str], name: str) -> str:
+    """Return a path on this machine, also of a ``file://`` URL; ``name`` is the argument.
+
+    Raises:
+        ValueError: It is the URL of a store.
+    """
+    text = as_path(os.fspath(path)) if isinstance(path, str) else os.fspath(path)
+    if is_url(text):
+        raise ValueError(f"{name} must be on a disk of this machine, got {clean(text)!r}")
+    return text
 
 
 def clean(url: str) -> str:

@@ -336,7 +336,8 @@ TRAINER = """
 import sys
 sys.path.insert(0, {place!r})
 from benchmarks.lab.faults import Samples, digest, sequence
-import adapters.keras, time
+import adapters.keras, gc
+gc.callbacks.clear()  # JAX's, a Python function, swallows a Ctrl-C that comes during a collection.
 seq = sequence(Samples(), workers={workers}, use_multiprocessing={processes})
 print("ready", flush=True)
 for epoch in range({epochs}):

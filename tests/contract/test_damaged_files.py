@@ -235,6 +235,8 @@ def test_commands_leave_out_what_is_damaged(format, tmp_path, capsys):
     assert found[:19] == RECORDS[:19]
     assert found[-29:] == RECORDS[-29:]
     assert main(["verify", str(tmp_path / "b.tfrecord")]) == 0
+    assert main(["verify", "--write-index", str(path)]) == 1
+    assert open_records(path)[:] == found
 
 
 @formats

@@ -129,6 +129,13 @@ def test_task_that_runs_twice_changes_nothing(tmp_path, photos):
     assert files_in(tmp_path / "x") == files_in(tmp_path / "local")
 
 
+def test_forked_workers_do_not_keep_the_folder_locked(tmp_path, photos):
+    with ProcessPoolExecutor(1, mp_context=get_context("fork")) as pool:
+        with pytest.raises(RecordError, match="expected an image"):
+            pack(photos, tmp_path / "x", executor=pool, **OPTIONS)
+        assert pack(photos, tmp_path / "x", executor=pool, on_error="skip", **OPTIONS).packed
+
+
 def test_threads_are_as_many_as_usable_cpus(monkeypatch):
     monkeypatch.setattr("adapters.packing.tasks.usable_cpus", lambda: 3)
     with opened(None, "auto") as workers:

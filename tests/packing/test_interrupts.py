@@ -267,3 +267,18 @@ def test_next_run_knows_what_was_skipped(tmp_path):
     manifest = pack(source, tmp_path / "x", format="recordio", on_error="skip", **OPTIONS)
     assert (manifest.read, manifest.packed) == (IMAGES, IMAGES - 1)
     assert [Path(each.name).name for each in manifest.skipped] == ["000.jpg"]
+
+
+def test_stopped_while_renaming_then_packed_otherwise(source, tmp_path, monkeypatch):
+    rename = os.replace
+
+    def replace(file: Any, name: Any) -> None:
+        if "x-00001-of" in str(name):
+            raise Stop
+        rename(file, name)
+
+    monkeypatch.setattr(os, "replace", replace)
+    with pytest.raises(Stop):
+        pack(source, tmp_path / "x", format="recordio", **OPTIONS)
+    pack(source, tmp_path / "x", format="recordio", **{**OPTIONS, "shard_bytes": 10**6})
+    assert verify(tmp_path / "x-*.rec") == (IMAGES, [])

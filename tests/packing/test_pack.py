@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +48,35 @@ def test_bytes_depend_on_no_workers(tmp_path, source, format, workers):
     options = {"format": format, "resize": 16, "shard_bytes": 2500}
     expected = written(source, tmp_path / "a/out", workers=2, **options)
     assert written(source, tmp_path / "b/out", workers=workers, **options) == expected
+
+
+class Unsafe:
+    """60 images, which no two threads may make at once; one of them can't be made."""
+
+    def __init__(self, problem: Exception | None = None) -> None:
+        self.problem = problem
+
+    def __len__(self) -> int:
+        return 60
+
+    def __getitem__(self, number: int) -> tuple[Any, int]:
+        if number == 40 and self.problem is not None:
+            raise self.problem
+        self.number = number
+        time.sleep(1e-4)
+        return np.full((16, 16), self.number, "uint8"), number
+
+
+def test_one_thread_at_a_time_reads_a_data_set(tmp_path):
+    pack(Unsafe(), tmp_path / "x.rec", format="recordio", encoding="raw", workers=4)
+    packed = open_records(tmp_path / "x.rec", decode="image")
+    assert all((image == label).all() for image, label in packed)
+
+
+@pytest.mark.parametrize("kind", [OSError(errno.ESTALE, "stale"), ConnectionResetError("reset")])
+def test_failing_storage_is_not_skipped(tmp_path, kind):
+    with pytest.raises(type(kind)):
+        pack(Unsafe(kind), tmp_path / "x", format="recordio", on_error="skip")
 
 
 def test_bytes_are_those_of_a_new_process(tmp_path, source):

@@ -97,7 +97,7 @@ def index_written(path: Path) -> Path:
     """Write the index beside a file, as ``adapters verify --write-index`` does; where it is."""
     shard = Shard(path, "auto", True, index="search")
     place = sidecar.place_of_command(path)
-    write_whole(place, text_of(shard.whole, shard.codec))
+    write_whole(place, text_of(shard.without(shard.damage), shard.codec))
     shard.close()
     return place
 

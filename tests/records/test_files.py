@@ -37,6 +37,12 @@ def test_missing_file_is_named(name, tmp_path):
         RecordFiles([])
 
 
+def test_glob_of_all_folders_below(folder):
+    (folder / "b/c").mkdir(parents=True)
+    written(folder / "b/c", "tfrecord", [b"x"], "e")
+    assert len(RecordFiles(str(folder / "**" / "*.tfrecord"))) == 2
+
+
 def test_path_that_exists_is_no_glob(tmp_path):
     path = written(tmp_path, "recordio", [b"x"], "a[1]")
     assert read(path) == [b"x"]

@@ -10,7 +10,7 @@ from functools import partial
 
 import pytest
 
-from adapters import Cache, open_records
+from adapters import Cache, RecordWriter, open_records
 from adapters.records.remotefile import RemoteFile
 from adapters.remote import Head, client_of, clients, fsspec_client, obstore_client, retry, urls
 from adapters.remote.cache import identity_of
@@ -33,6 +33,7 @@ from tests.remote.conftest import payloads, written
         (clean, "s3://bucket/a?b#c.rec", "s3://bucket/a?b#c.rec"),
         (clean, "/data/a?b.rec", "/data/a?b.rec"),
         (as_path, "file:///data/my%20file.rec", "/data/my file.rec"),
+        (as_path, "file://localhost/run#1/x-?.rec", "/run#1/x-?.rec"),
         (has_magic, "s3://b/train-*.rec", True),
         (has_magic, "https://h/a.rec?sig=*", False),
         (has_magic, "s3://b/train.rec", False),
@@ -55,6 +56,19 @@ def test_parts_of_names(function, given, expected):
 def test_file_url_of_another_machine_is_refused():
     with pytest.raises(ValueError, match="file:///path"):
         as_path("file://elsewhere/data.rec")
+
+
+@pytest.mark.parametrize("make", [partial(RecordWriter, format="recordio"), Cache])
+def test_store_is_no_disk_of_this_machine(make):
+    with pytest.raises(ValueError, match="must be on a disk of this machine, got 's3://b/x'"):
+        make("s3://b/x")
+
+
+def test_file_url_is_a_place_to_write_to(tmp_path):
+    with RecordWriter(f"file://{tmp_path}/x.rec", format="recordio") as writer:
+        writer.write(b"x")
+    assert (tmp_path / "x.rec").exists()
+    assert Cache("file:///x").folder == "/x"
 
 
 @pytest.mark.parametrize(
