@@ -99,7 +99,8 @@ def private(item: Any) -> Any:
         return item.copy()
     if isinstance(item, dict):
         mapping = copy.copy(item)
-        mapping.update((name, private(member)) for name, member in item.items())
+        for name, member in item.items():
+            dict.__setitem__(mapping, name, private(member))  # A Counter's update would add.
         return mapping
     if type(item) is tuple or hasattr(item, "_fields"):
         members = [private(member) for member in item]

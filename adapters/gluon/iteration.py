@@ -13,7 +13,7 @@ from adapters.batch.order import DrawnOrder
 from adapters.batch.plan import Assembled
 from adapters.engine import Reading, Stream
 from adapters.gluon.ndarrays import map_arrays, moved, take_back
-from adapters.gluon.samplers import OrderBatchSampler, drawn_batches, length_of, tell_epoch
+from adapters.gluon.samplers import OrderBatchSampler, drawn_batches, length_of
 
 # Lent arrays to check at the end of a pass, enough to include those of its last batches.
 _LEFT_BEHIND = 1000
@@ -75,6 +75,8 @@ class Iteration(Reading):
         loader._next = epoch + 1, 0
         if isinstance(sampler, OrderBatchSampler):
             sampler.set_epoch(epoch)
+        elif epoch != loader._sampler_epoch:  # A pass within another one.
+            loader._set_sampler_epoch(epoch)
         if isinstance(plan.order, DrawnOrder):
             batches = drawn_batches(sampler, epoch, first, plan.thread_safe)
             return engine.drawn_stream(epoch, batches, count, first)
@@ -104,7 +106,7 @@ class Iteration(Reading):
         self._engine.pause()
         take_back(_LEFT_BEHIND)
         # Set here, not before the next pass, so that a later set_epoch by the user counts.
-        tell_epoch(self._loader._batch_sampler, self._loader._next[0])
+        self._loader._set_sampler_epoch(self._loader._next[0])
 
 
 # --- devices ---

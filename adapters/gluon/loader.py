@@ -36,6 +36,7 @@ from adapters.gluon.pipeline import PythonOp, numbered_source, pipeline_of
 from adapters.gluon.plan import GluonPlan
 from adapters.gluon.samples import FIRST_RUN
 from adapters.ranks import ShardArgument
+from adapters.seeding import seeded
 from adapters.sources import Source, as_source, holds_stored
 from adapters.sources.records import open_guessed
 from adapters.sources.source import Origin
@@ -43,6 +44,7 @@ from adapters.sources.source import Origin
 if TYPE_CHECKING:
     from adapters.replaying import Replay
 
+_GLOBAL = frozenset({"numpy", "random"})
 _AUTO = 'workers="auto": '  # In the engine's description.
 _open: weakref.WeakSet[Engine] = weakref.WeakSet()
 
@@ -62,7 +64,8 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         batch_size: Samples in a batch.
         shuffle: Shuffle the samples in every pass. ``"blocks"`` or ``Blocks(...)`` reads large
             blocks of the data set and mixes several at a time.
-        sampler: Iterable of sample numbers; excludes ``shuffle``.
+        sampler: Iterable of sample numbers; excludes ``shuffle``. A sample that comes again in a
+            pass gets the same random numbers.
         last_batch: Handling of the samples that don't fill a batch: ``"keep"`` (default),
             ``"discard"`` or ``"rollover"``.
         batch_sampler: Iterable of lists of sample numbers; excludes the previous four.
@@ -82,7 +85,8 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
             requested, and a line is logged.
         timeout: Seconds to wait for a batch from the workers before an error. New processes have a
             minute more.
-        ctx: Device to move the batches to. The next batch is copied while one is used.
+        ctx: Device to move the batches to; None for the CPU, whatever the current context is. The
+            next batch is copied while one is used.
         seed: Seed of the order and of all random numbers, including those that transforms draw from
             ``random``, ``numpy.random`` and MXNet's generator. With None, if anything is random, a
             seed is drawn from ``numpy.random`` when the loader is made.
@@ -165,6 +169,7 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
             check_shuffle(shuffle)
         if batch_size is not None:
             arguments.check_integer("batch_size", batch_size, 1)
+            batch_size = int(batch_size)
         if seed is not None:
             arguments.check_integer("seed", seed, 0, " or None")
         if not isinstance(shard, mx.kvstore.KVStoreBase):
@@ -178,6 +183,8 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         # MXNet's own constructor isn't called: it would start a pool.
         if isinstance(dataset, (str, os.PathLike)):
             dataset = open_guessed(dataset)
+        elif isinstance(dataset, tuple) and all(type(each) is tuple for each in dataset):
+            dataset = list(dataset)  # Of samples, not of arrays.
         elif isinstance(dataset, tuple) and not hasattr(dataset, "_fields"):
             dataset = mx.gluon.data.ArrayDataset(*dataset)
         pipeline = pipeline_of(dataset)
@@ -251,6 +258,8 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         self._next, self._resumed = (0, 0), WHOLE
         self._position = (0, 0)
         """``(epoch, batch)`` after the last delivered batch of the latest pass."""
+        self._sampler_epoch = 0
+        """Epoch that the sampler got last, by its ``set_epoch``."""
         self._without_batches = False  # True makes the next pass empty: the training has ended.
         self._engine = Engine(self._plan, self._settings)
         _open.add(self._engine)
@@ -386,7 +395,11 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
     def _move_to(self, epoch: int, batch: int, resumed: ResumedEpoch = WHOLE) -> None:
         self._next = self._position = (epoch, batch)
         self._resumed = resumed
-        samplers.tell_epoch(self._batch_sampler, epoch)
+        self._set_sampler_epoch(epoch)
+
+    def _set_sampler_epoch(self, epoch: int) -> None:
+        self._sampler_epoch = epoch
+        samplers.set_epoch(self._batch_sampler, epoch)
 
     @property
     def _obstacle(self) -> str | None:
@@ -454,7 +467,7 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
     def _replayed(self, epoch: int, index: int, state: Any) -> BatchKey:
         """Return the key of a batch to be replayed."""
         sampler = samplers.sampler_twin(self._batch_sampler)
-        samplers.tell_epoch(sampler, epoch)
+        samplers.set_epoch(sampler, epoch)
         count = samplers.length_of(sampler, epoch)
         if index < -(count or 0) or (count is not None and index >= count):
             end = "its length, which isn't known" if count is None else count
@@ -463,7 +476,8 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         if (order := self._order) is not None:
             resumed = replayed_epoch(self._resumed, order, epoch, state, "loader")
             return replayed_key(resumed, order, epoch, index)
-        names: Any = next(samplers.drawn_batches(sampler, epoch, index), None)
+        with seeded(_GLOBAL):
+            names: Any = next(samplers.drawn_batches(sampler, epoch, index), None)
         if names is None:
             raise IndexError(f"batch must be one of the pass, got {index}: it has fewer")
         return BatchKey(epoch, index, names)
@@ -485,7 +499,8 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         """
         arguments.check_integer("batches", batches, 1)
         sampler = samplers.sampler_twin(self._with_shard()._batch_sampler)
-        drawn = itertools.islice(samplers.drawn_batches(sampler, 0, 0), int(batches))
+        with seeded(_GLOBAL):  # Of the sampler's, if it draws from them.
+            drawn = list(itertools.islice(samplers.drawn_batches(sampler, 0, 0), int(batches)))
         keys = (BatchKey(0, index, names) for index, names in enumerate(drawn))
         return viewing.Peek(map(self._computed, keys))
 
@@ -519,7 +534,8 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
 
     def __del__(self) -> None:
         # weakref.finalize would keep the plan alive, and the objects whose methods are in it.
-        if (engine := getattr(self, "_engine", None)) is not None:
+        engine = getattr(self, "_engine", None)
+        if engine is not None and not engine.closed:  # The interpreter's end has closed it.
             engine.close(wait=False)
 
 

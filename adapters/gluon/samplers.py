@@ -11,7 +11,7 @@ import numpy as np
 from mxnet.gluon.data import BatchSampler, RandomSampler, Sampler
 
 from adapters.batch.order import Order
-from adapters.generator_search import draws_unseeded
+from adapters.generator_search import draws_unseeded, is_generator
 from adapters.user_code import Gate
 
 _END = object()
@@ -129,6 +129,9 @@ def sampler_twin(batch_sampler: Any) -> Any:
         twin = copy.copy(batch_sampler)
     except TypeError:  # A user's iterator, such as a generator.
         return batch_sampler
+    for name, value in vars(twin).items() if hasattr(twin, "__dict__") else ():
+        if is_generator(value):
+            setattr(twin, name, copy.deepcopy(value))
     if isinstance(twin, BatchSampler):
         twin._prev = list(twin._prev)
         if type(twin._sampler) is RandomSampler:
@@ -180,7 +183,7 @@ def length_of(batch_sampler: Any, epoch: int) -> int | None:
         return None
 
 
-def tell_epoch(batch_sampler: Any, epoch: int) -> None:
+def set_epoch(batch_sampler: Any, epoch: int) -> None:
     """Call ``set_epoch`` with the next epoch on samplers that have it."""
     for sampler in (batch_sampler, getattr(batch_sampler, "_sampler", None)):
         set_epoch = getattr(sampler, "set_epoch", None)

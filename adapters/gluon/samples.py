@@ -230,8 +230,8 @@ class Runner:
         The ``place`` of the run separates the draws of one sample.
 
         If a data set or a transform fills one buffer for every sample, the last sample would appear
-        everywhere in a batch. So if samples of the first batch share memory, it is made again of
-        copies, and all others are copied too. Until that is known, single samples are copied.
+        everywhere in a batch. So if samples of the first batch share memory, all samples are
+        copied. Until that is known, copies are made, too.
         """
         names, copies = request.names, self._copies.get(place)
         if copies is None and len(names) == 1:
@@ -244,6 +244,7 @@ class Runner:
         else:
             samples = iter(samples_of(state))
         results: list[Any] = []
+        originals: list[Any] = []
         draws, epoch = request.draws, request.key.epoch
         numbers = request.numbers.tolist()
         try:
@@ -254,18 +255,19 @@ class Runner:
                 sample = next(samples)
                 for op in ops:
                     sample = op(sample)
-                results.append(_copied(sample) if copies else sample)
+                if copies is None:
+                    originals.append(sample)
+                results.append(sample if copies is False else _copied(sample))
         except BaseException as error:
             note(error, f"in sample {names[len(results)]!r}")
             raise
         if copies is None and len(results) > 1:
-            leaves = flatten(map_arrays(as_numpy, results, lists=True))[0]
+            leaves = flatten(map_arrays(as_numpy, originals, lists=True))[0]
             arrays = [to_array(leaf) for leaf in leaves if hasattr(leaf, "__array__")]
             before = [array for array in arrays if array.size and not array.dtype.hasobject]
             shared = len({array.ctypes.data for array in before}) < len(before)
             self._copies[place] = shared
-            if shared:
-                results = self._called(ops, state, request, place)
+            return results if shared else originals
         return results
 
     def _staged(self, run: NativeOp, state: State, request: Request, place: int) -> State:

@@ -90,20 +90,19 @@ class _ToTensor(Stage):
 
 
 class _Normalize(Stage):
-    def __init__(self, block: Any) -> None:
-        super().__init__(block)
-        self._mean = np.asarray(block._mean, np.float32).reshape(-1, 1, 1)
-        self._std = np.asarray(block._std, np.float32).reshape(-1, 1, 1)
-
     def batch(self, rows: Rows, drawn: NDArray[np.float64], allocate: Allocate) -> Rows | None:
         if rows.ndim != 4 or rows.dtype != np.float32 or rows.shape[1] not in (1, 3):
             return None
-        if not {len(self._mean), len(self._std)} <= {1, rows.shape[1]}:
+        mean, std = (
+            np.asarray(each, np.float32).reshape(-1, 1, 1)
+            for each in (self.block._mean, self.block._std)
+        )
+        if not {len(mean), len(std)} <= {1, rows.shape[1]}:
             return None
         out = allocate(rows.shape, _FLOAT32)
         with np.errstate(all="ignore"):
-            np.subtract(rows, self._mean, out=out)
-            np.divide(out, self._std, out=out)
+            np.subtract(rows, mean, out=out)
+            np.divide(out, std, out=out)
         return out
 
 

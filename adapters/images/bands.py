@@ -74,7 +74,7 @@ def fitted(image: NDArray[Any], wanted: Wanted) -> NDArray[Any]:
         image = image[:, :, np.newaxis]
     if 0 in image.shape[:2]:
         raise ContentError("an image", f"one of {image.shape[0]} x {image.shape[1]} pixels")
-    return _in_channels(_in_dtype(image, wanted.dtype), wanted.channels)
+    return _in_dtype(_in_channels(image, wanted.channels), wanted.dtype)
 
 
 def opaque(image: NDArray[Any]) -> NDArray[Any]:

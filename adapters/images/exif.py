@@ -3,7 +3,8 @@
 ::
 
     JPEG  FF D8 | segment | ...    segment: FF, marker, u16 bytes with these two, data
-    EXIF  segment E1, "Exif" 00 00, a TIFF without an image;   in a PNG, that TIFF in a chunk "eXIf"
+    EXIF  segment E1, "Exif" 00 00, a TIFF without an image
+          in a PNG, that TIFF in a chunk "eXIf"; in a WebP, in a chunk "EXIF"
 
 Source: EXIF 2.3, tag 274: the corner of the first pixel.
 """
@@ -11,6 +12,7 @@ Source: EXIF 2.3, tag 274: the corner of the first pixel.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -24,7 +26,9 @@ _NAME = b"Exif\0\0"
 
 def orientation(buffer: memoryview | bytes) -> int:
     """Return EXIF's 1 to 8; 1 if an image has none or is damaged."""
-    block = _of_jpeg(buffer) if bytes(buffer[:3]) == _JPEG else _of_png(buffer)
+    head = bytes(buffer[:12])
+    find = _of_jpeg if head[:3] == _JPEG else _of_webp if head[8:] == b"WEBP" else _of_png
+    block = find(buffer)
     if not tiff.is_tiff(block):
         return 1
     try:
@@ -61,4 +65,21 @@ def _of_png(buffer: memoryview | bytes) -> memoryview:
         for kind, chunk in png.chunks(view):
             if kind == b"eXIf":
                 return chunk[8:-4]
+    return view[:0]
+
+
+def riff_chunks(view: memoryview) -> Iterator[tuple[bytes, memoryview]]:
+    """Yield the chunks of a WebP: a name, u32 bytes and data, padded to even sizes."""
+    at = 12
+    while at + 8 <= len(view):
+        size = int.from_bytes(view[at + 4 : at + 8], "little")
+        yield bytes(view[at : at + 4]), view[at + 8 : at + 8 + size]
+        at += 8 + size + size % 2
+
+
+def _of_webp(buffer: memoryview | bytes) -> memoryview:
+    view = memoryview(buffer)
+    for kind, data in riff_chunks(view):
+        if kind == b"EXIF":
+            return data[len(_NAME) :] if bytes(data[: len(_NAME)]) == _NAME else data
     return view[:0]

@@ -96,13 +96,8 @@ def _table_bytes(flags: int) -> int:
 
 
 def _images_of_webp(view: memoryview) -> int:
-    """Count the frames of a WebP: chunks of a name, u32 bytes and data, padded to even sizes."""
-    at, frames = 12, 0
-    while at + 8 <= len(view):
-        frames += bytes(view[at : at + 4]) == b"ANMF"
-        size = int.from_bytes(view[at + 4 : at + 8], "little")
-        at += 8 + size + size % 2
-    return max(frames, 1)
+    """Count the frames of a WebP."""
+    return max(sum(kind == b"ANMF" for kind, _ in exif.riff_chunks(view)), 1)
 
 
 def decode(buffer: memoryview | bytes, indices: bool) -> NDArray[Any]:

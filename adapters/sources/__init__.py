@@ -8,7 +8,7 @@ with the first entry of ``kinds`` that accepts it.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -49,6 +49,8 @@ def _of_a_path(data: Any) -> Source | None:
 
 
 def _of_arrays(data: Any) -> Source | None:
+    if isinstance(data, Mapping):  # Such as a file of ``np.savez`` or HDF5.
+        data = dict(data)
     stored = is_stored(data) and not np.dtype(data.dtype).hasobject  # As strings are.
     holds = isinstance(data, (tuple, dict)) or holds_arrays(data) or stored or is_sparse(data)
     return ArraySource(data) if holds else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -217,7 +217,7 @@ def paths_of(tree: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 def _lists_as_arrays(tree: Any) -> Any:
     """Convert lists of numbers to arrays, and lists of arrays in a tuple or dict to tuples."""
-    if isinstance(tree, dict):
+    if isinstance(tree, Mapping):
         return {name: _lists_as_arrays(member) for name, member in tree.items()}
     if isinstance(tree, tuple):
         members = [_lists_as_arrays(member) for member in tree]

@@ -258,7 +258,14 @@ class ImageTuples(Composite):
 
     def __init__(self, parts: Sequence[ImageSource]) -> None:
         super().__init__(parts)
-        check_alike([part.decoder for part in parts])
+        check_alike([part.content.decoder for part in parts])
+        moves = any(getattr(part.content, "moves", False) for part in parts)
+        if moves and any(not (part.content.decoder or part.function) for part in parts):
+            raise ValueError(
+                "decode must crop and flip all images of a sample alike, got an ImageDecoder that "
+                'does, and None or "image", which doesn\'t: give each an ImageDecoder with the '
+                "same crop, area, ratio and flip"
+            )
         self.holds_images, self.python_numbers = True, False
 
     def __len__(self) -> int:

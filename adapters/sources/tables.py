@@ -86,15 +86,25 @@ def of_csv(path: str, columns: Sequence[Any] | None, classes: Collection[str]) -
     text = io.StringIO(content, newline="")
     head = text.readline()
     text.seek(0)
-    reader = csv.reader(text, delimiter=max(_DELIMITERS, key=head.count))
+    # Without ``strict``, a quote that isn't closed would swallow the lines behind it.
+    reader = csv.reader(text, delimiter=max(_DELIMITERS, key=head.count), strict=True)
     rows: list[list[str]] = []
-    for row in reader:
-        if row and rows and len(row) != len(rows[0]):
-            raise ValueError(
-                f"{name}, line {reader.line_num}: must have {len(rows[0])} cells as the first "
-                f"one has, got {len(row)}"
-            )
-        rows += [row] if row else []
+    limit = csv.field_size_limit(max(csv.field_size_limit(), len(content)))
+    try:
+        for row in reader:
+            if row and rows and len(row) != len(rows[0]):
+                raise ValueError(
+                    f"{name}, line {reader.line_num}: must have {len(rows[0])} cells as the first "
+                    f"one has, got {len(row)}"
+                )
+            rows += [row] if row else []
+    except csv.Error as error:
+        raise ValueError(
+            f"{name}, line {reader.line_num}: must be a row of cells, got {error}: double a quote "
+            "inside a quoted cell, or give a table of pandas"
+        ) from None
+    finally:
+        csv.field_size_limit(limit)
     if not rows:
         return Table([], None)
     if _are_names(rows, columns):
@@ -171,13 +181,15 @@ def _number(text: str) -> float:
 
 def _are_names(rows: list[list[str]], columns: Sequence[Any] | None) -> bool:
     """True if the first row of a CSV file names its columns."""
-    if any(map(is_named_like_an_image, rows[0])):
+    first, *rest = rows[:2]
+    if any(map(is_named_like_an_image, first)):
         return False
-    if len(rows) > 1 and any(map(is_named_like_an_image, rows[1])):
+    above = [name for row in rest for name, cell in zip(first, row) if is_named_like_an_image(cell)]
+    if above and not any("/" in name or os.path.splitext(name)[1] for name in above):
         return True
     if columns is not None:
         return not all(isinstance(name, int) for name in columns)
-    if len(rows) > 1 and _FILE not in map(str.strip, rows[0]):
+    if rest and _FILE not in map(str.strip, first):
         raise ValueError(
             f"columns must say whether {rows[0]} are the names of columns, as no file is named "
             "like an image: by two of these names, or as columns=(0, 1) if they are none"

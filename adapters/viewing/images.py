@@ -138,7 +138,7 @@ def _value_range(images: Sequence[NDArray[Any]]) -> tuple[float, float]:
     for most in (1.0, 255.0):
         if low >= 0 and high <= most:
             return 0.0, most
-    return low, high if high > low else low + 1
+    return low, high if high > low else max(low + 1, float(np.nextafter(low, np.inf)))
 
 
 def _rgb(image: NDArray[Any], low: float, high: float) -> RGB:

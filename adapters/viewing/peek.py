@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adapters.batch.collate import as_leaf
-from adapters.structure import as_arrays, flatten, map_leaves
+from adapters.structure import as_arrays, flatten, is_numbers, map_leaves
 from adapters.viewing.images import contact_sheet, images_in, thumbnails
 
 # Samples shown per batch, and characters per table cell.
@@ -139,7 +139,7 @@ def named_leaves(tree: Any, name: str = "") -> Iterator[tuple[str, Any]]:
     if isinstance(tree, dict):
         for key, member in tree.items():
             yield from named_leaves(member, f"{name}.{key}" if name else str(key))
-    elif isinstance(tree, tuple):
+    elif isinstance(tree, tuple) or (isinstance(tree, list) and not is_numbers(tree)):
         for key, member in zip(getattr(tree, "_fields", range(len(tree))), tree):
             yield from named_leaves(member, f"{name}[{key}]")
     elif tree is not None:

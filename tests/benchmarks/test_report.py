@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-import re
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -12,7 +10,7 @@ from typing import Any
 import pytest
 
 from benchmarks.harness import comparison as module
-from benchmarks.harness.comparison import check_size, compare_results, read_earlier
+from benchmarks.harness.comparison import compare_results, read_earlier
 from benchmarks.harness.figures import draw_figure
 from benchmarks.harness.report import Report, page
 from benchmarks.harness.results import Column, Experiment, Run, write_json
@@ -122,14 +120,6 @@ def test_page_says_why_rows_failed(report: Report) -> None:
     assert "not run, 1: grain isn't installed" in text
 
 
-def test_page_has_the_comparison(report: Report) -> None:
-    text = re.sub(r"\s+", " ", Elements(page(report)).text)
-    row = "mnist: Keras SafeSequence threads 0 slower 0.10 samples_per_second 9,001 9,000 to 9,002"
-    assert row in text
-    without = Elements(page(dataclasses.replace(report, comparison=None)))
-    assert "Against earlier results" not in without.text
-
-
 def compared(
     folder: Path,
     before: list[Run],
@@ -163,19 +153,6 @@ def test_noise(tmp_path: Path) -> None:
     assert verdict(tmp_path, [100, 100, 100], [106, 106, 106]) == module.FASTER
 
 
-def test_other_machine_and_device_are_said(tmp_path: Path) -> None:
-    before, now = speeds("x", 1, 1, 1), [made_up_run("x", device="a GPU", samples_per_second=1)]
-    other = {**MACHINE, "usable_cpus": 64, "libraries": {"numpy": "2.3"}}
-    heads = compared(tmp_path, before, now, other).heads
-    assert heads == (
-        "ANOTHER MACHINE: what follows may be its doing",
-        "usable_cpus: 2 before, 64 now",
-        "numpy: 1.26.4 before, 2.3 now",
-        "made_up, Keras: on the CPU before, on a GPU now",
-    )
-    assert compared(tmp_path, before, before).heads == ()
-
-
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
@@ -192,14 +169,3 @@ def test_earlier_file_of_something_else_is_refused(tmp_path, content, reason):
         path.write_text(content)
     with pytest.raises(ValueError, match=reason):
         read_earlier(path)
-
-
-def test_earlier_size_is_the_same(tmp_path: Path) -> None:
-    experiment = Experiment("x", "X", runs=speeds("loader", 1), size="smoke")
-    content = {"machine": MACHINE, "experiments": [experiment.content()]}
-    path = write_json(content, tmp_path / "run.json")
-    assert json.loads(path.read_text())["experiments"][0]["size"] == "smoke"
-    check_size(read_earlier(path), "smoke")
-    message = "is of the size smoke, this run would be of the size full"
-    with pytest.raises(ValueError, match=message):
-        check_size(read_earlier(path), "full")

@@ -69,6 +69,20 @@ def test_floats_are_kept(shape):
     np.testing.assert_array_equal(found, values.reshape(*shape[:2], -1))
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "uint16", "float32"])
+def test_alpha_is_as_stored(dtype):
+    """Opaque by the file's own bits, whatever dtype is asked for."""
+    np.testing.assert_array_equal(ImageDecoder(dtype=dtype).decode(encoded(OPAQUE)), COLOURS)
+    found = ImageDecoder(dtype=dtype, channels=4).decode(encoded(COLOURS))
+    np.testing.assert_array_equal(found, OPAQUE)
+
+
+def test_tiff_of_signed_colours_is_kept():
+    values = RNG.integers(-99, 99, (30, 40, 3), np.int16)
+    found = ImageDecoder(dtype="float32").decode(tiff(values, photometric="rgb"))
+    np.testing.assert_array_equal(found, values)
+
+
 @pytest.mark.parametrize("signed", ["int8", "int16", "int32"])
 @pytest.mark.parametrize("kind", [tiff, npy])
 def test_negative_numbers_are_no_uint16(kind, signed):
@@ -346,8 +360,9 @@ def test_exif_photo_is_upright_if_encoded_again(orientation, options, tmp_path):
     assert np.abs(found.astype(int) - wanted).mean() < 6
 
 
-def test_exif_png_is_upright(tmp_path):
-    out = packed(tmp_path, rotated(6, "PNG"), encoding="raw")
+@pytest.mark.parametrize("kind", ["PNG", "WEBP"])
+def test_exif_of_other_kinds_is_upright(kind, tmp_path):
+    out = packed(tmp_path, rotated(6, kind), encoding="raw")
     assert open_records(out, decode="image")[0][0].shape == (40, 32, 3)
 
 

@@ -176,6 +176,12 @@ def test_decoders_that_tear_a_pair_apart(tmp_path, other):
         open_records(tmp_path / "pairs.tfrecord", decode={"image": first, "mask": second})
 
 
+@pytest.mark.parametrize("other", [None, type("Own", (ImageDecoder,), {})(24, **NEAREST)])
+def test_decoder_beside_one_that_moves_nothing(tmp_path, other):
+    with pytest.raises(ValueError, match="decode must crop and flip all images of a sample alike"):
+        open_images(pairs(tmp_path), decode=(decoders()[0], other))
+
+
 @pytest.mark.parametrize("crop", ["center", "random"])
 @pytest.mark.parametrize("other", [{"size": (24, 12)}, {"resize_short": 40}, {"size": 12}])
 def test_decoders_that_cut_other_boxes(tmp_path, crop, other):

@@ -11,7 +11,7 @@ import mxnet as mx
 import numpy as np
 import pytest
 from mxnet.gluon import Block
-from mxnet.gluon.data import ArrayDataset, DataLoader, SimpleDataset
+from mxnet.gluon.data import ArrayDataset, DataLoader, Sampler, SimpleDataset
 from mxnet.gluon.data.vision.transforms import Cast, Compose, ToTensor
 
 from adapters import Buckets, gluon_loader
@@ -176,6 +176,34 @@ def test_members_of_a_fixed_size_keep_it_beside_buckets():
     assert shapes == [(4, 3), (4, 3), (10, 3), (10, 3)]
     assert type(passes[0][0][0]) is mx.nd.NDArray
     assert outline(passes[0]) == outline(passes[1])
+
+
+def test_samples_that_share_memory_are_made_once():
+    made, anchors = [], np.zeros(3, "float32")
+    data = SimpleDataset(range(8)).transform(lambda n: (made.append(n) or np.float32(n), anchors))
+    batches = list(gluon_loader(data, 4, num_workers=0))
+    assert (made, batches[0][0].asnumpy().tolist()) == ([*range(8)], [0, 1, 2, 3])
+
+
+def test_tuple_of_samples_is_a_data_set():
+    (batch,) = gluon_loader(((0, 1), (2, 3), (4, 5)), np.int64(3), num_workers=0)
+    assert [each.asnumpy().tolist() for each in batch] == [[0, 2, 4], [1, 3, 5]]
+
+
+def test_peek_leaves_a_samplers_generator_alone():
+    class Drawing(Sampler):
+        def __iter__(self) -> Any:
+            return iter(self.own.permutation(6).tolist())
+
+    passes = []
+    for peeks in (False, True):
+        sampler = Drawing()
+        sampler.own = np.random.RandomState(0)
+        loader = gluon_loader(np.arange(6), 6, sampler=sampler, num_workers=0)
+        if peeks:
+            loader.peek()
+        passes.append(next(iter(loader)).asnumpy().tolist())
+    assert passes[0] == passes[1]
 
 
 def test_peek_shows_a_passs_first_batches_and_begins_none():

@@ -125,6 +125,15 @@ def test_sampler_is_told_its_epoch():
     assert sampler.told == [1, 2, 7, 8]
 
 
+def test_pass_within_a_pass_has_its_own_epoch():
+    sampler = Seeded()
+    with gluon_loader(NUMBERS, 4, sampler=sampler, num_workers=0) as loader:
+        next(outer := iter(loader))
+        next(iter(loader))
+        assert sampler.told[:1] == [1]
+        outer.close()
+
+
 def test_what_somebody_else_tells_a_sampler_counts():
     sampler = Seeded()
     with gluon_loader(NUMBERS, SIZE, sampler=sampler, num_workers=0) as loader:

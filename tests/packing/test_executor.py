@@ -22,6 +22,7 @@ from adapters.packing import verify
 from adapters.packing.tasks import opened
 from tests.cli.scripts import ended
 from tests.clusters import cluster, workers_of
+from tests.forking import forks
 from tests.packing.materials import ROOT, accounted, arrays, files_in, folder, jpeg
 
 IMAGES = 40
@@ -129,6 +130,7 @@ def test_task_that_runs_twice_changes_nothing(tmp_path, photos):
     assert files_in(tmp_path / "x") == files_in(tmp_path / "local")
 
 
+@forks
 def test_forked_workers_do_not_keep_the_folder_locked(tmp_path, photos):
     with ProcessPoolExecutor(1, mp_context=get_context("fork")) as pool:
         with pytest.raises(RecordError, match="expected an image"):

@@ -42,6 +42,12 @@ class SquaresAtOnce(Squares):
         return [number**2 for number in numbers]
 
 
+def test_file_of_several_arrays_is_a_dict_of_them(tmp_path):
+    np.savez(tmp_path / "a.npz", x=np.arange(3), y=np.arange(3) * 2)
+    with np.load(tmp_path / "a.npz") as file:
+        assert as_source(file).sample(2) == {"x": 2, "y": 4}
+
+
 def test_samples_are_asked_for_by_number_one_at_a_time():
     """So that one raw sample is in memory, not a batch of them."""
     data = Squares()

@@ -209,12 +209,19 @@ def test_csv_of_a_name_that_is_not_utf_8(photos):
         ("filename,label,label\nx/1.jpg,1,2\n", None, "must be named once .* 'label' isn't"),
         ("a,b\nx/1.jpg,1\n ,2\n", None, "'a' must have a file in each row, got none in row 1"),
         ("a,b,c\nx/1.jpg,16777217,0.5\n", tuple("abc"), "float32 holds.* got .*16777217:"),
+        ('a,b\nx/1.jpg,"5 inch\nx/2.jpg,6\n', None, "labels.csv, line 3: .*unexpected end"),
+        ("x/1.jfif,1\nx/2.jpg,2\n", None, "columns must say whether"),
         ("", None, "at least one image"),
     ],
 )
 def test_csv_that_is_wrong_says_why(photos, text, columns, message):
     with pytest.raises(ValueError, match=message):
         open_images(csv_file(photos, text), columns=columns)
+
+
+def test_csv_of_long_cells(photos):
+    path = csv_file(photos, f"filename,label,mask\nx/1.jpg,1,{'1 2 ' * 40_000}\n")
+    assert len(open_images(path, columns=("filename", "label"))) == 1
 
 
 def test_frame_by_its_attributes(photos):

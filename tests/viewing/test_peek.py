@@ -137,6 +137,11 @@ def test_statistics_of_channels_first(channels):
     assert found.fields[0].kind == "image"
 
 
+def test_statistics_of_lists():
+    found = statistics([[image, label] for image, label in zip(PHOTOS, CLASSES)], progress=False)
+    assert found.labels == {n: int((n == CLASSES).sum()) for n in range(4)}
+
+
 def test_statistics_of_numbers():
     x = np.array([[np.nan, 2.0, 3.0], [np.nan] * 3], "float32")
     found = statistics(x, progress=False)
