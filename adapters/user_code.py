@@ -182,11 +182,16 @@ def left_to_others() -> Iterator[None]:
         _lock._acquire_restore(held)
 
 
+def renew_lock() -> None:
+    """Replace the lock, whose holder never releases it, as in a forked worker."""
+    global _lock
+    _lock = threading.RLock()
+
+
 def _renew_lock() -> None:
     """Replace the lock in a forked process, whose holder may not have been forked."""
-    global _lock
     if not _lock._is_owned():
-        _lock = threading.RLock()
+        renew_lock()
 
 
 os.register_at_fork(after_in_child=_renew_lock)

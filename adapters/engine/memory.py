@@ -277,6 +277,14 @@ class SlotWriter:
         self._end = 0
         del self._maps[:-1]
 
+    @property
+    def is_open(self) -> bool:
+        """False if the trainer has closed the file."""
+        try:
+            return os.stat(self._name.path).st_ino == self._name.inode
+        except OSError:
+            return False
+
     def allocate(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
         """Allocate an array in the slot; outside of it for Python objects, which aren't shared."""
         dtype = np.dtype(dtype)

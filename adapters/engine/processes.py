@@ -48,6 +48,10 @@ NO_CHILDREN = (
     "a daemonic process may not start worker processes: use threads (use_multiprocessing=False), "
     "or start this process with daemon=False"
 )
+_IMPORTED = (
+    "a worker process that imports the data set's module would start workers itself: put the code "
+    'that trains under if __name__ == "__main__":, or the data set into a module of its own'
+)
 
 
 class Processes(Executor):
@@ -78,6 +82,8 @@ class Processes(Executor):
     ) -> None:
         if multiprocessing.current_process().daemon:
             raise RuntimeError(NO_CHILDREN)
+        if remote.opens_plan:
+            raise RuntimeError(_IMPORTED)
         super().__init__(count if plan.mostly_waits else min(count, usable_cpus()))
         self.window, held = room_for(settings.window(count), count)
         self._most, self._may_fork = count, settings.may_fork

@@ -36,6 +36,7 @@ from typing import Any
 import cloudpickle
 import numpy as np
 
+from adapters import user_code
 from adapters.batch.plan import BatchKey, Plan
 from adapters.clock import Spent
 from adapters.engine.memory import FileName, SlotWriter, close_inherited
@@ -119,8 +120,9 @@ class _OpenPlan:
         self._slots: dict[int, SlotWriter] = {}
 
     def slot(self, name: FileName) -> SlotWriter:
-        """Return the slot with this name, mapped."""
+        """Return the slot with this name, mapped; unmap those that the trainer has closed."""
         if name.serial not in self._slots:
+            self._slots = {at: slot for at, slot in self._slots.items() if slot.is_open}
             self._slots[name.serial] = SlotWriter(name)
         return self._slots[name.serial]
 
@@ -129,6 +131,8 @@ _open_plans: dict[int, _OpenPlan] = {}
 """By plan number."""
 _latest = -1
 """Plan whose places were entered last."""
+opens_plan = False
+"""True while this worker imports what a plan needs."""
 
 
 def open_plan(address: Address, path: list[str], folder: str, environment: dict[str, str]) -> bytes:
@@ -164,9 +168,14 @@ def _enter(address: Address) -> None:
 
 
 def _plan(address: Address) -> Plan:
+    global opens_plan
     opened = _open_plans[address.plan_number]
     if opened.plan is None:
-        opened.plan = load_plan(address)
+        opens_plan = True
+        try:
+            opened.plan = load_plan(address)
+        finally:
+            opens_plan = False
     return opened.plan
 
 
@@ -256,6 +265,12 @@ def serve_fork(connection: Connection) -> None:
     sys.path[:], *facts = pickle.loads(connection.recv_bytes())
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    # This thread never returns from user code or an import; the new one mustn't wait for that.
+    user_code.renew_lock()
+    for module in list(sys.modules.values()):
+        spec: Any = getattr(module, "__spec__", None)
+        if getattr(spec, "_initializing", False):
+            spec._initializing = False
     thread = threading.Thread(target=_answer, args=(connection, *facts), daemon=True)
     thread.start()
     thread.join()

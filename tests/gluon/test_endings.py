@@ -359,3 +359,29 @@ def test_fork_while_a_batch_is_used_does_not_hang(run_forks):
         print("forked")
     """)
     assert said == ("forked\n", "")
+
+
+# --- workers that start in odd places ---
+
+_TRAINS = """
+from adapters import gluon_loader
+class Data(list):
+    def __getitem__(self, number):
+        if {nested} and len(self) > 2:
+            inner = gluon_loader(Data(range(2)), 2, num_workers=1, thread_pool=False, timeout=30)
+            return sum(map(len, inner))
+        return super().__getitem__(number)
+print([len(batch) for batch in gluon_loader(Data(range(8)), 4, num_workers={workers}, timeout=30)])
+"""
+
+
+@pytest.mark.parametrize(("nested", "workers"), [(0, "1, thread_pool=False"), (1, "0")])
+def test_workers_start_within_an_import_and_within_a_sample(nested, workers, tmp_path):
+    """As a fork has neither the thread of an import nor that of a sample."""
+    (tmp_path / "trains.py").write_text(_TRAINS.format(nested=nested, workers=workers))
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{os.getcwd()}"}
+    command = [sys.executable, "-c", "import trains"]
+    found = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=SECONDS
+    )
+    assert found.stdout.strip() == "[4, 4]", found.stderr
