@@ -20,7 +20,7 @@ import random
 import sys
 import types
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -99,10 +99,9 @@ def draws_unseeded(value: Any, depth: int = 0) -> bool:
     """
     members = [each for name, each in _members(type(value)) if name not in _MAKING]
     functions = [each for each in members if isinstance(each, types.FunctionType)]
-    seeds = any("seed" in code.co_names for each in functions for code in _codes(each.__code__))
-    if seeds or hasattr(value, "set_epoch") or depth > _DEEPEST:
+    if _seeds(functions) or hasattr(value, "set_epoch") or depth > _DEEPEST:
         return False
-    if generators_used(*functions).certainly & {"random", "numpy"}:
+    if drawn_unseeded(functions):
         return True
     return any(
         draws_unseeded(each, depth + 1)
@@ -110,6 +109,16 @@ def draws_unseeded(value: Any, depth: int = 0) -> bool:
         if hasattr(each, "__iter__")
         and not (hasattr(each, "__getitem__") or isinstance(each, type))
     )
+
+
+def drawn_unseeded(functions: Sequence[types.FunctionType]) -> frozenset[str]:
+    """Names of ``random`` and ``numpy.random`` if the functions draw from them and seed neither."""
+    drawn = generators_used(*functions).certainly & {"random", "numpy"}
+    return frozenset() if _seeds(functions) else drawn
+
+
+def _seeds(functions: Sequence[types.FunctionType]) -> bool:
+    return any("seed" in code.co_names for each in functions for code in _codes(each.__code__))
 
 
 class _Search:

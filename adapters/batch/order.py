@@ -83,10 +83,6 @@ class Arrangement(abc.ABC):
         """
         return []
 
-    def allows(self, number: int) -> bool:
-        """True if a sample may take the place of one that can't be read."""
-        return True
-
     @property
     def is_grouped(self) -> bool:
         """True if the order depends on the batch size summed over all shards."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
@@ -20,18 +19,13 @@ _TRIES = 100
 
 
 class Replacements:
-    """Replacements in one batch of a data set of ``size`` samples, made by ``sample(number)``.
-
-    With "skip", only samples that the ``order`` allows are taken.
-    """
+    """Replacements in one batch of a data set of ``size`` samples, made by ``sample(number)``."""
 
     def __init__(
-        self, on_error: OnError, size: int, key: BatchKey, sample: Callable[[int], Any], order: Any
+        self, on_error: OnError, size: int, key: BatchKey, sample: Callable[[int], Any]
     ) -> None:
         self._on_error = on_error
         self._size = size
-        arrangement = getattr(order, "arrangement", None)
-        self._allows = None if arrangement is None else arrangement.allows
         self._key = key
         self._sample = sample
         self.count = 0
@@ -61,10 +55,9 @@ class Replacements:
             except BaseException as another:
                 note(another, f"in on_error, for sample {number}")
                 raise
-        others = ((number + step) % self._size for step in range(1, self._size))
-        for other in itertools.islice(filter(self._allows or (lambda _: True), others), _TRIES):
+        for step in range(1, min(_TRIES, self._size - 1) + 1):
             try:
-                return (sample or self._sample)(other)
+                return (sample or self._sample)((number + step) % self._size)
             except Exception as another:
                 if _concerns_all(another):
                     raise

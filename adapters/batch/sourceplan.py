@@ -266,7 +266,7 @@ class SourcePlan(Plan):
 
     def _replacements(self, key: BatchKey) -> Replacements:
         sample = functools.partial(self.sample, key.epoch)
-        return Replacements(self.on_error, len(self.source), key, sample, self.order)
+        return Replacements(self.on_error, len(self.source), key, sample)
 
     def _samples(
         self, key: BatchKey, numbers: NDArray[np.int64], place: Place, replacements: Replacements

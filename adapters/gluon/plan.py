@@ -227,7 +227,7 @@ class GluonPlan(Plan):
 
         samples: list[Any] = []
         names = request.names
-        replacements = Replacements(self.on_error, self._size, request.key, sample, self.order)
+        replacements = Replacements(self.on_error, self._size, request.key, sample)
         for name in names.tolist() if isinstance(names, np.ndarray) else names:
             try:
                 samples.append(sample(name))

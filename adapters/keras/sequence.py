@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -19,7 +20,7 @@ from adapters.batch.plan import WHOLE, ResumedEpoch
 from adapters.batch.replacement import OnError
 from adapters.batch.sourceplan import SourcePlan
 from adapters.engine import Engine, Waits
-from adapters.generator_search import generators_used
+from adapters.generator_search import drawn_unseeded, generators_used
 from adapters.keras import internals
 from adapters.keras.arguments import (
     check_collate,
@@ -34,7 +35,14 @@ from adapters.keras.arguments import (
     settings_of,
     source_of,
 )
-from adapters.keras.hooks import HookedEngine, divert, is_in_hook, next_keras_epoch, overrides_hooks
+from adapters.keras.hooks import (
+    NAMES,
+    HookedEngine,
+    divert,
+    is_in_hook,
+    next_keras_epoch,
+    overrides_hooks,
+)
 from adapters.keras.progress import Progress, is_read_by_a_call
 from adapters.keras.reading import Iteration
 from adapters.keras.shutdown import opened
@@ -43,6 +51,8 @@ from adapters.sources import SequenceSource, Source
 
 if TYPE_CHECKING:
     from adapters.replaying import Replay
+
+log = logging.getLogger("adapters")
 
 # Attributes of a sequence that has started; a copy makes its own.
 _BEGUN = frozenset({"_engine", "_progress"})
@@ -354,7 +364,23 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
             self._shard.warn_of_batches(state, order.consumed(1), order.elastic)
         if batch and count is not None and batch >= count:  # The rest doesn't fill all shards.
             epoch, batch = epoch + 1, 0
+        if epoch or batch:
+            self._warn_of_drawn_epochs()
         self._move(epoch, batch)
+
+    def _warn_of_drawn_epochs(self) -> None:
+        """Warn if hooks that are called up to the resumed epoch make others than before."""
+        source = self._source
+        hooks = source.replayed_hooks if isinstance(source, SequenceSource) else []
+        if not self._hook_calls:
+            hooks += [getattr(getattr(type(self), name), "__wrapped__", None) for name in NAMES]
+        if drawn := drawn_unseeded([each for each in hooks if hasattr(each, "__code__")]):
+            log.warning(
+                "on_epoch_begin or on_epoch_end draws from %s, so its epochs differ from "
+                "those of the saved state, and samples may repeat: draw from "
+                "numpy.random.default_rng(epoch), and count the epochs yourself",
+                " and ".join(sorted(drawn)).replace("numpy", "numpy.random"),
+            )
 
     @property
     def _sharded(self) -> bool:
@@ -363,6 +389,8 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
     def _resume_after(self, epoch: int, samples: int) -> None:
         """Make the next pass start after this many samples of an epoch's order."""
         resumed = self._plan.order.resumed(epoch, samples) if samples else WHOLE
+        if epoch or samples:
+            self._warn_of_drawn_epochs()
         if resumed is None:
             self._move(epoch + 1, 0)
         else:

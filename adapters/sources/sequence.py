@@ -128,6 +128,14 @@ class SequenceSource(Source):
                 "are, and nothing brings it back; make a new one to start again"
             )
 
+    @property
+    def replayed_hooks(self) -> list[Any]:
+        """Functions of the hooks that resuming an epoch calls; empty once an epoch has begun."""
+        if self._epoch is not None or not self.changes_between_epochs:
+            return []
+        kind = type(self._sequence)
+        return [getattr(kind, name, None) for name in ("on_epoch_begin", "on_epoch_end")]
+
     def turn(self) -> None:
         """Call the hooks, if any, between two epochs of an endless sequence."""
         if not self.changes_between_epochs:

@@ -34,12 +34,6 @@ def test_weights_are_frequencies(size):
         assert stats.chisquare(counts[kept], expected[kept]).pvalue > UNLIKELY
 
 
-def test_no_replacement_has_weight_0():
-    weights = np.arange(130.0) % 3
-    allowed = map(Draws(weights, 130, 0).allows, range(130))
-    assert list(allowed) == (weights > 0).tolist()
-
-
 @given(st.integers(1, 300), st.integers(0, 2**70), st.integers(0, 9))
 def test_weights_of_0_are_never_drawn(size, seed, epoch):
     weights = np.zeros(size)

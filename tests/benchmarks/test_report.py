@@ -151,21 +151,3 @@ def test_noise(tmp_path: Path) -> None:
     assert verdict(tmp_path, [100, 100, 100], [95, 95, 95]) == module.SAME
     assert verdict(tmp_path, [100, 100, 100], [94, 94, 94]) == module.SLOWER
     assert verdict(tmp_path, [100, 100, 100], [106, 106, 106]) == module.FASTER
-
-
-@pytest.mark.parametrize(
-    ("content", "reason"),
-    [
-        (None, "can't be read: No such file"),
-        ("{", "is no JSON"),
-        ("[]", "neither a run.json nor"),
-        ('{"machine": {}}', "KeyError: 'experiment'"),
-        ('{"machine": {}, "experiment": "x", "runs": [{"loader": "x"}]}', "TypeError"),
-    ],
-)
-def test_earlier_file_of_something_else_is_refused(tmp_path, content, reason):
-    path = tmp_path / "earlier.json"
-    if content is not None:
-        path.write_text(content)
-    with pytest.raises(ValueError, match=reason):
-        read_earlier(path)

@@ -10,6 +10,7 @@ import time
 from typing import Any
 
 import keras
+import numpy as np
 import pytest
 
 from adapters import SafeSequence
@@ -238,3 +239,14 @@ def test_hooks_of_source_read_aside():
         recorder.fit(sequence, epochs=3, verbose=0, **options)
     epochs = [int(labels[0, 0]) for _, labels in recorder.lists.trained]
     assert epochs == [epoch for epoch in range(3) for _ in range(BATCHES)]
+
+
+class Drawing(Shuffling):
+    def on_epoch_end(self) -> None:
+        np.random.shuffle(self.order)
+
+
+def test_epochs_that_hooks_draw_cannot_be_resumed_in_silence(caplog):
+    with SafeSequence(Drawing(BATCHES)) as sequence:
+        sequence.load_state_dict({"epoch": 1, "batch": 2})
+    assert "draws from numpy.random, so its epochs differ" in caplog.text
