@@ -75,6 +75,8 @@ SPLITS_EXECUTIONS = (
     and keras.backend.backend() == "jax"
 )
 """True if the last execution of ``steps_per_epoch`` has fewer steps, as in Keras 3.6 on JAX."""
+RAISES_AT_THE_END = hasattr(EpochIterator, "_interrupted_warning")
+"""True if Keras, from 3.9 on, says where the data have ended before the steps did."""
 _global_attribute: Any = _found("keras.src.backend.common.global_state", "get_global_attribute")
 _get_data_adapter = getattr(data_adapters, "get_data_adapter", None)
 patched = False

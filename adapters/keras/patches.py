@@ -76,7 +76,7 @@ class Call:
         self.trains = trains
         self.sequence = _sequence(arguments.get("x"))
         held_out = arguments.get("validation_data")
-        if isinstance(held_out, (tuple, list)) and len(held_out) == 1:  # Keras takes (x,) as x.
+        if isinstance(held_out, (tuple, list)) and held_out:  # (x,), or (x, None) of a sequence.
             held_out = held_out[0]
         self.validation = _sequence(held_out)
         self.epochs = arguments.get("epochs", 1)

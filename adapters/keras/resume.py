@@ -96,6 +96,7 @@ class Resume(FitCallback):
         """Saved state that has to be restored; None once that is done."""
         self._epoch = self._next_step = 0
         self._trained = self._stopped_inside = self._stopped_before_end = self._spoiled = False
+        self._has_warned = False
 
     # --- the call ---
 
@@ -107,6 +108,11 @@ class Resume(FitCallback):
                 "wrap the data, SafeSequence((x, y), batch_size)"
             )
         _check_keras()
+        if fit.sequence._endless and fit.sequence._plan.changes_between_epochs:
+            raise ValueError(
+                "source must have a length for Resume, or no on_epoch_begin and on_epoch_end: how "
+                "often they have been called isn't known of one without an end"
+            )
         if any(isinstance(each, keras.callbacks.BackupAndRestore) for each in fit.callbacks):
             raise ValueError(
                 "callbacks must not have BackupAndRestore beside Resume, as both say where fit "
@@ -170,7 +176,7 @@ class Resume(FitCallback):
                 "back Keras's own fit (import adapters.keras before that one)"
             )
         if self._state is not None:
-            if not trainingstate.built(self.model):
+            if trainingstate.unbuilt(self.model) is not None:
                 internals.build(self.model, self._fit.sequence[0])
             self._put_back()
             self._check_data()
@@ -275,8 +281,17 @@ class Resume(FitCallback):
             self._put_back()
             self._state = None
             self._schedule.saved()
-        elif self._schedule.due and trainingstate.built(self.model):
-            self._save(self._epoch, step)
+        elif self._schedule.due:
+            missing = trainingstate.unbuilt(self.model)
+            if missing is None:
+                self._save(self._epoch, step)
+            elif self._trained and not self._has_warned:
+                self._has_warned = True
+                log.warning(
+                    "the training can't be saved, as %s isn't built after its first batch: build "
+                    "it before fit, as by optimizer.build(variables), or set self.built = True",
+                    missing,
+                )
 
     def _put_back(self) -> None:
         state, is_first = self._state, self._lock.rank == 0

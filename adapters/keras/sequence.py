@@ -295,8 +295,8 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
 
     @property
     def epoch(self) -> int:
-        """Current epoch, from 0."""
-        return self._progress.epoch
+        """Current epoch, from 0; in ``on_epoch_begin`` and ``on_epoch_end``, the next one."""
+        return self._hook_calls // 2 if is_in_hook(self) else self._progress.epoch
 
     def set_epoch(self, epoch: int) -> None:
         """Make ``epoch`` the current one. A running pass is not changed.

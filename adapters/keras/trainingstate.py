@@ -92,14 +92,15 @@ def not_finite(model: Any, state: dict[str, Any]) -> str | None:
     return None
 
 
-def built(model: Any) -> bool:
-    """True if all variables that training changes exist."""
+def unbuilt(model: Any) -> str | None:
+    """Part of a model that lacks variables that training changes; None if all exist."""
+    if not model.built:
+        return "the model"
+    optimizer = next((each for each in _optimizers(model) if not each.built), None)
+    if optimizer is not None:
+        return f"its optimizer {optimizer.name!r}"
     metrics = internals.compiled_metrics(model)
-    return bool(
-        model.built
-        and all(each.built for each in _optimizers(model))
-        and (metrics is None or metrics.built)
-    )
+    return None if metrics is None or metrics.built else "its compiled metrics"
 
 
 def _differs(saved: str, here: str) -> str:
@@ -122,7 +123,11 @@ def _paired(name: str, state: dict[str, Any], group: _Group) -> list[tuple[Any, 
     for (label, variable), (before, array, dtype) in zip(group, there):
         if tuple(variable.shape) != array.shape:
             raise ValueError(_differs(f"{before} of shape {array.shape}", f"{variable.shape}"))
-        if unnumbered(before) != unnumbered(label):
+        # On TensorFlow, the scopes around a variable depend on where its optimizer is built.
+        names = [unnumbered(each) for each in (before, label)]
+        if name == "optimizer variables":
+            names = [each.rsplit("/", 1)[-1] for each in names]
+        if names[0] != names[1]:
             raise ValueError(_differs(f"{before} among its {name}", label))
         if dtype != _dtype(variable):
             raise ValueError(_differs(f"{before} of {dtype}", _dtype(variable)))

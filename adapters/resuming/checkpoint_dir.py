@@ -37,6 +37,9 @@ Arrays = list[NDArray[Any]]
 
 _SUFFIX = ".npz"
 _VALUE = "saved.json"
+# Names of checkpoints, "epoch-step", and of those that are being written, with a process id.
+_WHOLE = re.compile(r"\d{6,}-\d{9,}\.npz")
+_HALF = re.compile(r"\.\d{6,}-\d{9,}\.\d+\.tmp")
 _FORMAT = 1
 _CHUNK_BYTES = 16 * 2**20
 # Errors of file systems that can't fsync a folder: some network and FUSE file systems.
@@ -57,7 +60,9 @@ class CheckpointDir:
         self._keep = keep
 
     def save(self, name: str, value: Any) -> Path:
-        """Save a value, and remove older files; ``name`` must sort after the earlier names.
+        """Save a value, and remove older files.
+
+        ``name`` is f"{epoch:06d}-{step:09d}", and must sort after the earlier names.
 
         Raises:
             OSError: The file can't be written.
@@ -91,7 +96,8 @@ class CheckpointDir:
     def clean(self) -> None:
         """Remove incomplete files of killed processes; only the writing process may call it."""
         for half in self.path.glob(".*.tmp"):
-            half.unlink(missing_ok=True)
+            if _HALF.fullmatch(half.name):
+                half.unlink(missing_ok=True)
 
     def newest(self) -> Any:
         """The value in the newest undamaged file; None if there is none."""
@@ -105,8 +111,9 @@ class CheckpointDir:
         return None
 
     def _files(self) -> Iterator[Path]:
-        """Iterate over the files, newest first."""
-        return iter(sorted(self.path.glob(f"[!.]*{_SUFFIX}"), reverse=True))
+        """Iterate over the checkpoints, newest first; other files in the folder are the user's."""
+        found = [path for path in self.path.glob(f"*{_SUFFIX}") if _WHOLE.fullmatch(path.name)]
+        return iter(sorted(found, reverse=True))
 
 
 class Writer:

@@ -43,17 +43,31 @@ def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, st
     return seen
 
 
+NAMES = [f"{epoch:06d}-{0:09d}" for epoch in (1, 2, 3)]
+
+
+def test_other_files_in_the_folder_are_left_alone(tmp_path):
+    folder = CheckpointDir(tmp_path, keep=1)
+    others = {tmp_path / name for name in ("000.npz", "split.npz", ".editor.tmp")}
+    for each in others:
+        each.touch()
+    folder.save(NAMES[0], {})
+    folder.clean()
+    assert others <= set(tmp_path.iterdir())
+    assert folder.newest() == {}
+
+
 def test_file_is_on_the_disk_before_an_old_one_goes(calls, tmp_path):
     folder = CheckpointDir(tmp_path / "deeper" / "run", keep=1)
-    first, second = (str(folder.path / f"{name}.npz") for name in "12")
+    first, second = (str(folder.path / f"{name}.npz") for name in NAMES[:2])
     half = str(folder.path / f".{{}}.{os.getpid()}.tmp")
-    folder.save("1", {"weights": np.zeros(3)})
+    folder.save(NAMES[0], {"weights": np.zeros(3)})
     made = [("fsync", str(tmp_path / "deeper")), ("fsync", str(tmp_path))]
-    saved = ("fsync", half.format(1)), ("replace", first), ("fsync", str(folder.path))
+    saved = ("fsync", half.format(NAMES[0])), ("replace", first), ("fsync", str(folder.path))
     assert calls == [*made, *saved]
     calls.clear()
-    folder.save("2", {"weights": np.ones(3)})
-    saved = ("fsync", half.format(2)), ("replace", second), ("fsync", str(folder.path))
+    folder.save(NAMES[1], {"weights": np.ones(3)})
+    saved = ("fsync", half.format(NAMES[1])), ("replace", second), ("fsync", str(folder.path))
     assert calls == [*saved, ("unlink", first)]
 
 
@@ -78,9 +92,9 @@ def test_file_system_without_fsync_of_folders(number, tmp_path, fsync_fails):
     """What was saved there is saved, what is too old goes, and the folder is locked."""
     fsync_fails(number)
     folder = CheckpointDir(tmp_path / "run", keep=1)
-    for name in "123":
+    for name in NAMES:
         folder.save(name, {"saved": name})
-    assert [path.name for path in folder.path.iterdir()] == ["3.npz"]
+    assert [path.name for path in folder.path.iterdir()] == [f"{NAMES[2]}.npz"]
     lock = Lock(tmp_path / "new")
     lock.take(0)
     with open(tmp_path / "new" / ".lock") as file, pytest.raises(BlockingIOError):
@@ -91,13 +105,13 @@ def test_file_system_without_fsync_of_folders(number, tmp_path, fsync_fails):
 def test_failed_fsync_of_a_folder_is_an_error(tmp_path, fsync_fails):
     fsync_fails(errno.EIO)
     with pytest.raises(OSError, match="of a folder"):
-        CheckpointDir(tmp_path / "run", keep=1).save("1", {})
+        CheckpointDir(tmp_path / "run", keep=1).save(NAMES[0], {})
 
 
 @pytest.mark.parametrize("fails", ["write", "fsync", "replace"])
 def test_failed_save_leaves_what_was_there(fails, tmp_path, monkeypatch):
     folder = CheckpointDir(tmp_path, keep=1)
-    folder.save("1", {"weights": np.zeros(3)})
+    folder.save(NAMES[0], {"weights": np.zeros(3)})
 
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")
@@ -105,8 +119,8 @@ def test_failed_save_leaves_what_was_there(fails, tmp_path, monkeypatch):
     where = "adapters.resuming.checkpoint_dir._write" if fails == "write" else f"os.{fails}"
     monkeypatch.setattr(where, full)
     with pytest.raises(OSError, match="No space"):
-        folder.save("2", {"weights": np.ones(3)})
-    assert [path.name for path in tmp_path.iterdir()] == ["1.npz"]
+        folder.save(NAMES[1], {"weights": np.ones(3)})
+    assert [path.name for path in tmp_path.iterdir()] == [f"{NAMES[0]}.npz"]
     assert folder.newest()["weights"].tolist() == [0, 0, 0]
 
 
@@ -114,7 +128,7 @@ def test_arrays_of_ml_dtypes(tmp_path):
     bfloat16 = pytest.importorskip("ml_dtypes").bfloat16
     saved = [np.array(1.5, bfloat16), np.ones((2, 3), bfloat16), np.float32(2.5)]
     folder = CheckpointDir(tmp_path, keep=1)
-    folder.save("1", {"values": saved})
+    folder.save(NAMES[0], {"values": saved})
     found = folder.newest()["values"]
     assert [(each.shape, each.dtype) for each in found] == [(e.shape, e.dtype) for e in saved]
     assert all((one == other).all() for one, other in zip(found, saved))
@@ -123,7 +137,7 @@ def test_arrays_of_ml_dtypes(tmp_path):
 def test_array_of_records_refused(tmp_path):
     records = np.zeros(3, [("a", "i4"), ("b", "f8")])
     with pytest.raises(TypeError, match="an array of records can't be saved"):
-        CheckpointDir(tmp_path, keep=1).save("1", {"values": records})
+        CheckpointDir(tmp_path, keep=1).save(NAMES[0], {"values": records})
 
 
 # --- one training at a time writes to a folder, by its rank 0 ---
