@@ -305,6 +305,9 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
             ValueError: ``epoch`` is negative, or a ``PyDataset`` with hooks has already left it.
         """
         arguments.check_integer("epoch", epoch, 0)
+        progress = self._progress
+        if is_read_by_a_call(progress) and progress.position() == (epoch, 0):
+            return  # In fit with steps_per_epoch, whose pass goes over the ends of epochs.
         self._move(int(epoch), 0)
 
     def _move(self, epoch: int, step: int, resumed: ResumedEpoch = WHOLE) -> None:
