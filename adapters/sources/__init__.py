@@ -49,7 +49,8 @@ def _of_a_path(data: Any) -> Source | None:
 
 
 def _of_arrays(data: Any) -> Source | None:
-    if isinstance(data, Mapping):  # Such as a file of ``np.savez`` or HDF5.
+    # Such as a file of ``np.savez`` or HDF5; with numbers as keys, it maps those to samples.
+    if isinstance(data, Mapping) and isinstance(next(iter(data), None), str):
         data = dict(data)
     stored = is_stored(data) and not np.dtype(data.dtype).hasobject  # As strings are.
     holds = isinstance(data, (tuple, dict)) or holds_arrays(data) or stored or is_sparse(data)
