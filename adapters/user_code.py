@@ -188,13 +188,13 @@ def renew_lock() -> None:
     _lock = threading.RLock()
 
 
-def _renew_lock() -> None:
+def _after_fork() -> None:
     """Replace the lock in a forked process, whose holder may not have been forked."""
     if not _lock._is_owned():
         renew_lock()
 
 
-os.register_at_fork(after_in_child=_renew_lock)
+os.register_at_fork(after_in_child=_after_fork)
 
 
 class _Object:

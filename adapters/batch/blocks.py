@@ -58,7 +58,7 @@ log = logging.getLogger("adapters")
 _LOOKED_AT = 256
 # Warn if a batch has less than this share of the classes in a batch of a full shuffle.
 _FEW = 0.75
-_hints: weakref.WeakSet[Source] = weakref.WeakSet()
+_warned: weakref.WeakSet[Source] = weakref.WeakSet()
 
 
 @dataclass(frozen=True)
@@ -220,7 +220,7 @@ class BlockOrder(Arrangement):
         found: list[Stretch] = []
         if start == 0 and (epoch == 0 or asked):
             for column in range(self._columns(0)):
-                found += self._hints(epoch, 0, column, shard, asked)
+                found += self._block_hints(epoch, 0, column, shard, asked)
         window = self._window_at(epoch, start)
         while window < (self._windows - 1 if asked else self._windows):
             begin, end = self._begin(epoch, window), self._begin(epoch, window + 1)
@@ -230,11 +230,11 @@ class BlockOrder(Arrangement):
             columns = self._columns(following[1])
             for column in range(columns):
                 if start <= begin + column * (end - begin) // (2 * columns) < stop:
-                    found += self._hints(*following, column, shard, asked)
+                    found += self._block_hints(*following, column, shard, asked)
             window += 1
         return found
 
-    def _hints(
+    def _block_hints(
         self, epoch: int, window: int, column: int, shard: tuple[int, int], asked: bool
     ) -> list[Stretch]:
         """Return the block in a column, if the shard reads it; with column 0 also the remainder."""
@@ -279,7 +279,7 @@ def warn_if_sorted(arrangement: Arrangement, source: Source, batch_size: int) ->
 
     Sources whose labels are unknown or slow to read are skipped. A batch is that of all shards.
     """
-    if source in _hints:
+    if source in _warned:
         return
     size = arrangement.size
     rows = min(batch_size, _LOOKED_AT, size)
@@ -289,7 +289,7 @@ def warn_if_sorted(arrangement: Arrangement, source: Source, batch_size: int) ->
         ours = _classes(source, arrangement.numbers(0, positions), rows)
         best = _classes(source, permute(positions, size, (0, 0, SAMPLES)), rows)
         if ours is not None and best is not None and ours < _FEW * best:
-            _hints.add(source)
+            _warned.add(source)
             log.warning(
                 'shuffle="blocks": %.1f classes in a batch of %d, where a full shuffle has %.1f: '
                 "samples are sorted by class, or come in runs. Shuffle them once (pack does, with "

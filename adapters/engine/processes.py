@@ -42,7 +42,7 @@ log = logging.getLogger("adapters")
 _LOOKS, _WAITS = 3, 0.5
 # Jobs per worker if they are short, up to this time: it gets the next one before it is done.
 # Handing over a task takes 0.2 ms (two cores).
-_JOBS_AHEAD = 2
+_TASKS_AHEAD = 2
 _SHORT_SECONDS = 0.02
 NO_CHILDREN = (
     "a daemonic process may not start worker processes: use threads (use_multiprocessing=False), "
@@ -221,7 +221,7 @@ class Processes(Executor):
         """
         ready = self.ready
         ahead = 0.0 < self._task_seconds < _SHORT_SECONDS and ready == self.count
-        return ready * (_JOBS_AHEAD if ahead else 1)
+        return ready * (_TASKS_AHEAD if ahead else 1)
 
     def collect(self, future: Future) -> Assembled:
         """Make arrays of the data in the batch's slot."""

@@ -13,7 +13,7 @@ from adapters.batch.order import DrawnOrder
 from adapters.batch.plan import Assembled
 from adapters.engine import Reading, Stream
 from adapters.gluon.ndarrays import map_arrays, moved, take_back
-from adapters.gluon.samplers import OrderBatchSampler, drawn_batches, length_of
+from adapters.gluon.samplers import drawn_batches, length_of
 
 # Lent arrays to check at the end of a pass, enough to include those of its last batches.
 _LEFT_BEHIND = 1000
@@ -73,9 +73,7 @@ class Iteration(Reading):
         self._count = count = length_of(sampler, epoch)
         loader._position = self._position
         loader._next = epoch + 1, 0
-        if isinstance(sampler, OrderBatchSampler):
-            sampler.set_epoch(epoch)
-        elif epoch != loader._sampler_epoch:  # A pass within another one.
+        if epoch != loader._sampler_epoch:  # A pass within another one.
             loader._set_sampler_epoch(epoch)
         if isinstance(plan.order, DrawnOrder):
             batches = drawn_batches(sampler, epoch, first, plan.thread_safe)

@@ -56,7 +56,8 @@ def test_boxes_are_where_the_pixels_say(tmp_path, name, min_visible):
         for number, (top, left, bottom, right) in enumerate(boxes):
             box = np.array([left * width, top * height, right * width, bottom * height])
             expected, share = scenes.followed(box, place, *pixels.shape[:2])
-            if abs(share - max(min_visible, 0.002)) < 0.02:
+            thin = min(expected[2] - expected[0], expected[3] - expected[1]) < 0.5
+            if thin or abs(share - max(min_visible, 0.002)) < 0.02:  # Known to half a pixel.
                 continue
             assert (number in found) == (share > min_visible)
             if number in found:
