@@ -121,18 +121,23 @@ def random_resized(
 ) -> Crop:
     """Draw a box of random area, aspect and position, as Inception was trained with.
 
-    The fraction of the image's area is uniform, and so is the logarithm of width / height.
+    The fraction of the image's area is uniform, and so is the logarithm of width / height. Whether
+    a box fits depends on the image's aspect alone, so that an image and its mask of another size
+    get the same one.
     """
     least, most = math.log(ratio[0]), math.log(ratio[1])
+    tall, wide = height / width, width / height
     for _ in range(_TRIES):
-        pixels = height * width * (area[0] + (area[1] - area[0]) * rng.random())
+        fraction = area[0] + (area[1] - area[0]) * rng.random()
         aspect = math.exp(least + (most - least) * rng.random())
-        box_width, box_height = round(math.sqrt(pixels * aspect)), round(math.sqrt(pixels / aspect))
-        if 0 < box_width <= width and 0 < box_height <= height:
+        if fraction * aspect * tall <= 1 and fraction / aspect * wide <= 1:
+            pixels = height * width * fraction
+            box_width = min(width, max(1, round(math.sqrt(pixels * aspect))))
+            box_height = min(height, max(1, round(math.sqrt(pixels / aspect))))
             top = int(rng.random() * (height - box_height + 1))
             left = int(rng.random() * (width - box_width + 1))
             return Crop((height, width), None, top, left, box_height, box_width, flip)
-    aspect = min(max(width / height, ratio[0]), ratio[1])
+    aspect = min(max(wide, ratio[0]), ratio[1])
     box_height = min(height, max(1, round(width / aspect)))
     box_width = min(width, max(1, round(height * aspect)))
     top, left = (height - box_height) // 2, (width - box_width) // 2

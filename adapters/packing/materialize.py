@@ -93,7 +93,7 @@ def materialize(source: Any, folder: str | os.PathLike[str]) -> Source:
     """
     if not os.fspath(folder):
         raise ValueError(f"folder must be a path, got {folder!r}")
-    place = Path(local_path(folder, "folder"))
+    place = Path(os.path.abspath(local_path(folder, "folder")))
     stages = _stages_of(source_given(source, "source"), source)
     while (found := _manifest_in(place)) is None:
         try:
@@ -173,27 +173,25 @@ def _stages_of(source: Source, given: Any) -> _Stages:
             "materialize its parts, and mix those"
         )
     about = f"{len(source)} samples of {type(given).__name__}"
-    version = _whole_version(source)
-    known = version is not None
-    version = version or digest([f"{type(given).__module__} {about}"])
+    version, known = _whole_version(source)
     return _Stages(source, {}, (), getattr(given, "classes", None), version, about, known)
 
 
-def _whole_version(source: Source) -> str | None:
-    """Fingerprint of a source that is stored whole; None if changes can't be noticed."""
+def _whole_version(source: Source) -> tuple[str, bool]:
+    """Fingerprint of a source that is stored whole, and True if it shows every change."""
     if isinstance(source, Subset):
-        whole = _whole_version(source.whole)
-        return whole and digest([whole, repr(source.numbers.tolist())])
+        version, known = _whole_version(source.whole)
+        return digest([version, repr(source.numbers.tolist())]), known
     if isinstance(source, (Concatenation, ImageTuples)):
-        parts = list(map(_whole_version, source.parts))
-        return digest(parts) if None not in parts else None
+        versions, all_known = zip(*map(_whole_version, source.parts))
+        return digest(versions), all(all_known)
     if isinstance(source, Decoded):
-        content: Any = source.content
-        fields = list(map(_told, getattr(content, "fields", ())))
-        decoder = getattr(content, "decoder", None)
         known = source.function is None and not source.makes_samples
-        return digest([source.version, repr(decoder), *fields]) if known else None
-    return source.version if isinstance(source, ArraySource) else None
+        return digest([source.version, *_described(source.content)]), known
+    if isinstance(source, ArraySource) and (arrays := source.version) is not None:
+        return arrays, True
+    kind = type(getattr(source, "data", source))
+    return digest([f"{kind.__module__} {len(source)} samples of {kind.__name__}"]), False
 
 
 def _of_tuples(source: ImageTuples) -> _Stages:
@@ -217,38 +215,29 @@ def _of_decoded(source: Decoded) -> _Stages:
                 "source must not be materialized already if it still draws a crop or a flip"
             )
         about, classes = f"{len(source)} samples", getattr(source, "classes", None)
-        version = digest([source.version, *map(_told, content.fields)])
+        version = digest([source.version, *_described(content)])
         return _Stages(source, {}, (), classes, version, about)
     before = source
     decoders: dict[int, ImageDecoder] = {}
     fields: Sequence[Field] = ()
-    done = [type(content).__name__]
     is_known = True
     if isinstance(content, Examples):
         before = source.with_content(content.with_fields(list(map(_first_half, content.fields))))
         fields = content.fields
         decoders = {at: halves(each.decoder)[1] for at, each in enumerate(fields) if each.decoder}
-        done = list(map(_told, before.content.fields))  # type: ignore[attr-defined]
-        done.append(repr(content.treedef))
     elif isinstance(content, Images) and type(content.decoder) is ImageDecoder:
         first, after = halves(content.decoder)
         before, decoders = source.with_content(content.with_decoder(first)), {0: after}
-        done = [repr(first), *content.names]
     elif source.function is not None or source.makes_samples:
         if source.draws:
             raise ValueError(
                 "decode must give the same sample each time, got one that draws random numbers: "
                 "an ImageDecoder is taken apart, what a subclass or a function draws isn't known"
             )
-        code = source.function or content.decoder
-        while isinstance(code, partial):
-            code = code.func
-        done.append(getattr(code, "__qualname__", type(code).__qualname__))
-        done.append(repr(content.decoder) if source.function is None else "")
         is_known = False
     about = f"{len(source)} {source.unit}s"
     classes = getattr(source, "classes", None)
-    version = digest([source.version, *done])
+    version = digest([source.version, *_described(before.content)])
     return _Stages(before, decoders, fields, classes, version, about, is_known)
 
 
@@ -269,10 +258,30 @@ def _first_half(field: Field) -> Field:
     return replace(field, decoder=before, dtype=before.dtype)
 
 
+def _described(content: Any) -> list[str]:
+    """Describe everything that determines a sample's values; of a user's code, the name."""
+    code = content.function or content.decoder
+    while isinstance(code, partial):
+        code = code.func
+    return [
+        type(content).__name__,
+        getattr(code, "__qualname__", type(code).__qualname__),
+        repr(content.decoder) if content.function is None else "",
+        *getattr(content, "names", ()),
+        repr(getattr(content, "renamed", None)),
+        repr(getattr(content, "treedef", None)),
+        *map(_told, getattr(content, "fields", ())),
+    ]
+
+
 def _told(field: Field) -> str:
     """Describe everything that determines a feature's value."""
     default = None if field.default is None else field.default.tolist()
-    return repr(replace(field, default=None)) + repr(default)
+    told = repr(replace(field, default=None, target=None)) + repr(default)
+    if field.target is None:
+        return told
+    made_by = type(field.target).__name__, getattr(field.target, "given", None)
+    return "".join([told, repr(made_by), *map(_told, field.target.parts)])
 
 
 def _manifest_in(folder: Path) -> Manifest | None:

@@ -129,8 +129,9 @@ def misfit(
     if inorder[0] < 0 or last >= storage.size:
         wrong = last if last >= storage.size else int(inorder[0])
         return f"it has a record at byte {wrong} of {storage.size}"
-    # A duplicate offset counts as a gap: the first of the two records ends elsewhere.
-    ends, gap = None, bool(inorder[0] != 0 or (np.diff(inorder) == 0).any())
+    if (np.diff(inorder) == 0).any():
+        return "it lists a record twice"
+    ends, gap = None, bool(inorder[0] != 0)
     if index.sizes is not None:
         ends = inorder + index.sizes[order]
         gap = gap or bool((ends[:-1] != inorder[1:]).any())

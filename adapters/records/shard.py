@@ -43,7 +43,7 @@ class Shard:
 
     Raises:
         OSError: The file can't be read.
-        RecordError: The file has neither format, or holds no record.
+        RecordError: The file has neither format, or holds no whole record, unless it is empty.
     """
 
     def __init__(

@@ -268,10 +268,11 @@ def _inflate(compressed: Storage, file: IO[bytes]) -> RecordError | None:
             try:
                 file.write(inflater.decompress(block))
             except zlib.error as error:
+                at = read - len(block)
                 with contextlib.suppress(zlib.error):  # The part that precedes the damage.
                     for place in range(len(block)):
                         file.write(before.decompress(block[place : place + 1]))
-                at = read - len(block)
+                        at += 1
                 return RecordError(name, None, at, "GZIP or ZLIB data", f"damage: {error}")
             if file.tell() > max(_MOST_BYTES, _MOST_TIMES * read):
                 expected = f"data that inflate to at most 1 GiB, or {_MOST_TIMES} times their size"

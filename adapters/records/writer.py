@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import uuid
 import warnings
+import weakref
 from array import array
 from pathlib import Path
 from types import TracebackType
@@ -24,7 +25,7 @@ class RecordWriter:
 
     The records go to a hidden file in the same folder. It is renamed to ``path`` when the ``with``
     block ends without an error, or at ``close``. After an exception, a kill or a power loss, the
-    previous file at ``path`` is unchanged.
+    previous file at ``path`` is unchanged. Only the process that made a writer may use it.
 
     Args:
         path: The file; an existing one is replaced.
@@ -48,12 +49,14 @@ class RecordWriter:
     def __init__(self, path: str | os.PathLike[str], *, format: str) -> None:
         if format not in CODECS:
             raise ValueError(f"format must be {listed()}, got {format!r}")
-        self._path = Path(local_path(path, "path"))
+        # Absolute, as the working directory may change before the end.
+        self._path = Path(os.path.abspath(local_path(path, "path")))
         self._codec = CODECS[format]
         self._temporary = self._path.with_name(f".{self._path.name}.{uuid.uuid4().hex}.tmp")
         self._offsets, self._sizes, self._keys = array("q"), array("q"), array("Q")
         self._process = os.getpid()
         self._file = open(self._temporary, "xb")  # noqa: SIM115 - closed by close().
+        _writers.add(self)
         self.size_bytes = 0
         """Size of the file so far."""
 
@@ -76,6 +79,8 @@ class RecordWriter:
             raise TypeError(f"payload must be bytes, got {type(payload).__name__}")
         if self._file.closed:
             raise ClosedError(f"the writer of {self._path} has been closed")
+        if not self._is_own:
+            raise ClosedError(f"the writer of {self._path} belongs to the process that made it")
         return self.write_encoded(self._codec.encode(bytes(payload)))
 
     def write_encoded(self, record: bytes, key: int | None = None) -> int:
@@ -99,7 +104,7 @@ class RecordWriter:
 
     def close(self) -> None:
         """Rename the file and write its index. Further calls do nothing."""
-        if self._file.closed:
+        if self._file.closed or not self._is_own:
             return
         try:
             self._file.flush()
@@ -132,7 +137,7 @@ class RecordWriter:
             self._discard()
 
     def __del__(self) -> None:
-        if not hasattr(self, "_file") or self._file.closed or os.getpid() != self._process:
+        if not hasattr(self, "_file") or self._file.closed or not self._is_own:
             return
         warnings.warn(
             f"the writer of {self._path} was not closed: its {len(self)} records are lost",
@@ -142,10 +147,31 @@ class RecordWriter:
         )
         self._discard()
 
+    @property
+    def _is_own(self) -> bool:
+        return os.getpid() == self._process
+
     def _discard(self) -> None:
+        if not self._is_own:
+            return
         try:
             self._file.close()
         except OSError:  # The disk is full; the buffered rest isn't needed.
             pass
         finally:
             self._temporary.unlink(missing_ok=True)
+
+
+_writers: weakref.WeakSet[RecordWriter] = weakref.WeakSet()
+
+
+def _in_child() -> None:
+    """Write nothing to the file in a forked process, which has the records in its buffer, too."""
+    for writer in list(_writers):
+        if not writer._file.closed:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, writer._file.fileno())
+            os.close(nowhere)
+
+
+os.register_at_fork(after_in_child=_in_child)

@@ -71,11 +71,7 @@ class ArraySource(Source):
         for column in self._columns:
             if not isinstance(column, np.ndarray):
                 return None
-            found.update(f"{column.dtype} {column.shape}".encode())
-            if column.dtype.hasobject:
-                found.update(repr(column.tolist()).encode("utf-8", "backslashreplace"))
-            elif column.size:
-                found.update(np.ascontiguousarray(column).view(np.uint8).data)
+            add_content(found, column)
         return found.hexdigest()
 
     def _check_lengths(self) -> None:
@@ -236,6 +232,23 @@ def _lists_as_arrays(tree: Any) -> Any:
             f"lengths that differ ({error}): for samples of unequal lengths, give a list of "
             "samples, such as list(zip(x, y)), with collate=pad()"
         ) from error
+
+
+def add_content(found: Any, value: Any) -> None:
+    """Add a value to a hash: arrays with all their items, which ``repr`` abbreviates."""
+    if isinstance(value, np.ndarray):
+        found.update(f"{value.dtype} {value.shape}".encode())
+        if not value.dtype.hasobject and value.size:
+            found.update(np.ascontiguousarray(value).view(np.uint8).data)
+        value = value.ravel().tolist() if value.dtype.hasobject else ""
+    if isinstance(value, dict):
+        value = list(value.items())
+    if isinstance(value, (tuple, list)):
+        found.update(f"{type(value).__name__} {len(value)}".encode())
+        for item in value:
+            add_content(found, item)
+    else:
+        found.update(repr(value).encode("utf-8", "backslashreplace"))
 
 
 def _is_data_set(column: Any) -> bool:

@@ -84,7 +84,7 @@ class Features(Content):
     """Features of a tf.train.Example; ``fields`` maps names to those in the record."""
 
     def __init__(self, fields: Mapping[str, str]) -> None:
-        self._fields = dict(fields)
+        self.renamed = dict(fields)
 
     def sample(
         self, payload: memoryview, format: str, rng: Any
@@ -94,11 +94,11 @@ class Features(Content):
         if not features:
             refuse_tensor(payload)
         renamed = {}
-        for name, stored in self._fields.items():
+        for name, stored in self.renamed.items():
             if stored not in features:
                 raise no_feature(stored, features)
             renamed[name] = features[stored]
-        for stored in self._fields.values():
+        for stored in self.renamed.values():
             features.pop(stored, None)
         return {**features, **renamed}
 

@@ -15,6 +15,7 @@ from adapters.errors import ContentError, RecordError
 from adapters.generators import RngOf, chosen
 from adapters.readahead import Window
 from adapters.remote.urls import is_url
+from adapters.sources.arrays import add_content
 from adapters.sources.decoders import Custom, Decoded, Images, check_alike, cut_out
 from adapters.sources.filereader import FileReader, InMemoryReader, new_memory
 from adapters.sources.files import Files
@@ -95,7 +96,7 @@ class ImageSource(Decoded):
         """Fingerprint that changes when the files or their labels do."""
         found = hashlib.sha256(self.files.digest().encode())
         found.update("\n".join(self.stamps(range(len(self)))).encode())
-        found.update(repr(self.labels.tolist()).encode())
+        add_content(found, self.labels)
         return found.hexdigest()
 
     def read(self, index: int) -> bytes:

@@ -71,17 +71,17 @@ class ObjectReader(FileReader):
         super().__init__(files)
         self._objects = None if cache is None else ObjectCache(cache)
         self._listed = listed
+        # Versions that were listed, or else read first. Pages of zeros take memory once written.
+        if listed is not None:
+            self._versions = listed.identities.copy()
+        else:
+            self._versions = np.zeros((len(self.files), IDENTITY_BYTES), np.uint8)
         self._begin()
 
     def _begin(self) -> None:
         self._lock = threading.Lock()
         self._requests: OrderedDict[int, Request] = OrderedDict()
         self._held_bytes = self._ahead = 0
-        # Versions that were listed, or else read here. Pages of zeros take memory once written.
-        if self._listed is not None:
-            self._versions = self._listed.identities.copy()
-        else:
-            self._versions = np.zeros((len(self.files), IDENTITY_BYTES), np.uint8)
         self._bytes_seen = self._files_seen = 0
         _readers.add(self)
 
@@ -321,8 +321,10 @@ class ObjectReader(FileReader):
         return None if self._objects is None else self._objects.cache
 
     def __reduce__(self) -> tuple[Any, ...]:
-        state = {"is_closed": self.is_closed}
-        return ObjectReader, (self.files, self._cache, self._listed), state
+        known = self._listed
+        if self._versions.any():
+            known = Listed(self._versions, known.mean_bytes if known is not None else None)
+        return ObjectReader, (self.files, self._cache, known), {"is_closed": self.is_closed}
 
 
 _readers: weakref.WeakSet[ObjectReader] = weakref.WeakSet()

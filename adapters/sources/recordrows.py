@@ -227,7 +227,8 @@ class RecordRows:
             opened = self._opened
             if opened is None:
                 opened = self._open(self._shards, [None] * len(self._shards))
-                self._opened = opened if all(map(len, opened[1])) else None
+                unread = [len(shard) and not len(held) for shard, held in zip(opened[2], opened[1])]
+                self._opened = None if any(unread) else opened
         else:
             opened, numbers = self._open_for(numbers)
         assert self._kernel is not None

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from adapters.errors import ContentError, RecordError
 from adapters.generators import RngOf
 from adapters.images import ImageDecoder
-from adapters.records import RecordFiles
+from adapters.records import CODECS, RecordFiles
 from adapters.records.files import Paths
 from adapters.records.storage import MappedFile
 from adapters.remote import is_url
@@ -116,7 +116,7 @@ def open_records(
         FileNotFoundError: No such file, or a glob without matches.
         ImportError: No package is installed for this kind of URL.
         PermissionError: A store refuses access.
-        RecordError: A file of neither format, or one without records.
+        RecordError: A file of neither format, or one without a whole record, unless it is empty.
         TypeError: Features, ``outputs`` or ``cache`` of the wrong type.
         ValueError: An unknown format or ``decode``, an invalid feature, or unknown ``outputs``.
 
@@ -142,7 +142,15 @@ def open_records(
             f"{outputs!r} with decode={decode!r}"
         )
     content = content_of(decode, fields)
-    return RecordSource(RecordFiles(paths, format, bool(verify), kept), content)
+    files = RecordFiles(paths, format, bool(verify), kept)
+    headed = [CODECS[shard.format].envelope.has_header for shard in files.shards]
+    if fields and isinstance(content, Images) and all(headed):
+        raise ValueError(
+            f"fields must name features of a tf.train.Example, got {fields!r} for images behind an "
+            'IRHeader, which has none: decode={"image": ImageDecoder(), "label": '
+            'Feature("float32")} takes fields={"label": "id"}'
+        )
+    return RecordSource(files, content)
 
 
 def open_guessed(paths: Paths) -> Decoded:

@@ -58,35 +58,36 @@ static int64_t most(int64_t a, int64_t b) {
     return a > b ? a : b;
 }
 
-/* To the nearest, halves to even; 0, which is no side of a box, of what is far beyond an image's. */
-static int64_t rounded(double value) {
-    double whole = rint(value); /* As the processor rounds unless it is told otherwise. */
-    return whole >= 0 && whole <= (double)MOST_PIXELS ? (int64_t)whole : 0;
+/* A side of a box: to the nearest, halves to even, within the image's. */
+static int64_t side_of(double value, int64_t size) {
+    return value >= (double)size ? size : most(1, (int64_t)rint(value));
 }
 
-/* 0 where Python's arithmetic would raise an exception. */
+/* Whether a box fits depends on the image's aspect alone, not on its size. Returns 0 where Python's
+ * arithmetic would raise an exception. */
 static int random_resized(const Asked *asked, Stream *stream, int64_t height, int64_t width,
                           Box *box) {
     const double *area = asked->area, *ratio = asked->ratio, *logs = asked->log_ratio;
+    const double down = (double)height / (double)width, across = (double)width / (double)height;
     for (int i = 0; i < TRIES; i++) {
-        double pixels = (double)(height * width) * (area[0] + (area[1] - area[0]) * drawn(stream));
+        double fraction = area[0] + (area[1] - area[0]) * drawn(stream);
         double aspect = exp(logs[0] + (logs[1] - logs[0]) * drawn(stream));
-        double wide = sqrt(pixels * aspect), high = sqrt(pixels / aspect);
-        if (!isfinite(wide) || !isfinite(high)) return 0;
-        box->width = rounded(wide), box->height = rounded(high);
-        if (box->width > 0 && box->width <= width && box->height > 0 && box->height <= height) {
+        if (!isfinite(aspect) || aspect == 0) return 0;
+        if (fraction * aspect * down <= 1 && fraction / aspect * across <= 1) {
+            double pixels = (double)(height * width) * fraction;
+            box->width = side_of(sqrt(pixels * aspect), width);
+            box->height = side_of(sqrt(pixels / aspect), height);
             box->top = (int64_t)(drawn(stream) * (double)(height - box->height + 1));
             box->left = (int64_t)(drawn(stream) * (double)(width - box->width + 1));
             return 1;
         }
     }
-    double aspect = (double)width / (double)height;
+    double aspect = across;
     if (aspect < ratio[0]) aspect = ratio[0];
     if (aspect > ratio[1]) aspect = ratio[1];
     double high = (double)width / aspect, wide = (double)height * aspect;
     if (!isfinite(high) || !isfinite(wide)) return 0;
-    box->height = high >= (double)height ? height : most(1, rounded(high));
-    box->width = wide >= (double)width ? width : most(1, rounded(wide));
+    box->height = side_of(high, height), box->width = side_of(wide, width);
     box->top = (height - box->height) / 2, box->left = (width - box->width) / 2;
     return 1;
 }
