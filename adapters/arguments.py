@@ -37,11 +37,12 @@ def check_function(name: str, function: Any, item: str) -> None:
         return
     if not callable(function):
         raise TypeError(f"{name} must be callable or None, got {function!r}")
+    argument = generator_argument(function)
     try:
-        signature = inspect.signature(function)
+        # A decorator that supplies ``rng`` hides it.
+        signature = inspect.signature(function, follow_wrapped=argument is not None)
     except (TypeError, ValueError):  # Some callables written in C have no signature.
         return
-    argument = generator_argument(function)
     try:
         if argument == "second":
             signature.bind(None, None)

@@ -147,7 +147,8 @@ class Pad(ByMember):
         same_rest(arrays, axes, where)
         dtype = common_dtype(arrays)
         value = filler(value, dtype, where)
-        counts = [array.shape[0] for array in arrays]
+        along = axes[0] if axes else 0
+        counts = [array.shape[along] for array in arrays]
         if axes == (0,):
             length = self._length(counts, where)
             batch = _filled((len(arrays), length, *arrays[0].shape[1:]), dtype, value)
@@ -163,7 +164,7 @@ class Pad(ByMember):
                 row[taken] = array[taken]
         if not self._lengths:
             return batch
-        return _Measured(batch, np.minimum(counts, batch.shape[1]).astype(np.int32))
+        return _Measured(batch, np.minimum(counts, batch.shape[1 + along]).astype(np.int32))
 
     def within(self, bounds: Sequence[Any], lengths: NDArray[Any]) -> Pad:
         """Return a collate function for buckets, which ``for_samples`` applies to a batch.
@@ -267,7 +268,7 @@ def pad(
         max_length: Longer samples are truncated, and no batch is longer.
         axis: Axis of a sample's array, from 0, along which lengths differ; or several, such as
             ``(0, 1)`` for images of different sizes. An array without such an axis is stacked.
-        lengths: Return the samples' lengths, too (along the first axis, after truncation): int32
+        lengths: Return the samples' lengths, too (along the first ``axis``, truncated): int32
             ``(batch,)``, for the first padded member and next to it. In a dict, their name is the
             member's with ``_length`` appended; otherwise ``(padded, lengths)`` replaces the member.
 

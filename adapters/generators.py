@@ -180,6 +180,8 @@ def generator_argument(function: Callable[..., Any] | None) -> Literal["second",
         return None
     try:
         parameters = inspect.signature(function).parameters
+        # A decorated function may supply ``rng`` itself.
+        own = inspect.signature(function, follow_wrapped=False).parameters
     except (TypeError, ValueError):  # Some callables written in C have no signature.
         return None
     rng = parameters.get("rng")
@@ -187,6 +189,8 @@ def generator_argument(function: Callable[..., Any] | None) -> Literal["second",
     if rng is None or rng.kind in (rng.VAR_POSITIONAL, rng.VAR_KEYWORD):
         return None
     if rng is first and rng.kind is not rng.KEYWORD_ONLY:  # It is the sample.
+        return None
+    if "rng" not in own and all(each.kind is not each.VAR_KEYWORD for each in own.values()):
         return None
     return "second" if rng.kind is rng.POSITIONAL_ONLY else "rng"
 

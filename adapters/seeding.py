@@ -83,11 +83,51 @@ def seed(used: frozenset[str], own_seed: int, epoch: int, number: int, stream: i
     """Seed the used generators, within ``seeded``, by the same arguments as ``generator``'s."""
     if not used:
         return
+    if _watch is not None:
+        _watch.look()
     drawn = int(generator(own_seed, epoch, number, stream).integers(2**31))
     if "random" in used:
         random.seed(drawn)
     if "numpy" in used:
         np.random.seed(drawn)
+    if _watch is not None:
+        _watch.before = _states()
+
+
+@contextlib.contextmanager
+def watched() -> Iterator[set[str]]:
+    """Collect the names of the generators that code draws from, within ``seeded``."""
+    global _watch
+    outer, _watch = _watch, _Watch()
+    try:
+        yield _watch.drawn
+    finally:
+        _watch.look()
+        _watch = outer
+
+
+class _Watch:
+    """Generators that were drawn from, by their states before and after."""
+
+    def __init__(self) -> None:
+        self.drawn: set[str] = set()
+        self.before = _states()
+
+    def look(self) -> None:
+        now = _states()
+        self.drawn |= {name for name in now if now[name] != self.before[name]}
+
+
+_watch: _Watch | None = None
+
+
+def _states() -> dict[str, Any]:
+    numpy = _numpy.get_state(legacy=False)
+    state = numpy["state"]
+    return {
+        "random": random.getstate(),
+        "numpy": (state["key"].tobytes(), state["pos"], numpy["has_gauss"]),
+    }
 
 
 def _renew_lock() -> None:

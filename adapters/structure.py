@@ -8,6 +8,7 @@ in place of the leaves. So batches can be compared, allocated and sent as flat l
 from __future__ import annotations
 
 import copy
+import functools
 import importlib
 import sys
 from collections.abc import Callable
@@ -111,6 +112,11 @@ def private(item: Any) -> Any:
         return copy.copy(item)
     if hasattr(item, "asnumpy"):  # MXNet's arrays, which may be views of the data set.
         return item.copy()
+    if hasattr(type(item), "__dataclass_fields__"):
+        instance = copy.copy(item)
+        for name in filter(functools.partial(hasattr, item), item.__dataclass_fields__):
+            object.__setattr__(instance, name, private(getattr(item, name)))
+        return instance
     # PyTorch's tensors.
     return item.clone() if hasattr(item, "__array__") and hasattr(item, "clone") else item
 

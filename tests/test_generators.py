@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import random
 from typing import Any
 
 import numpy as np
 
-from adapters.generators import Generators, chosen, generator
+from adapters.arguments import check_function
+from adapters.generators import Generators, chosen, generator, generator_argument
 from tests.plans import epoch_of, plan_of
 
 
@@ -73,3 +75,16 @@ def test_generator_asks_for_no_entropy(monkeypatch):
     generator(1, 2, 3, 0)
     monkeypatch.setattr(random, "_urandom", refuse)
     assert 0 <= generator(1, 2, 3, 0).random() < 1
+
+
+def test_decorator_that_supplies_rng():
+    @functools.wraps(draw)
+    def seeded(sample: Any) -> int:
+        return draw(sample, np.random.default_rng(0))
+
+    @functools.wraps(draw)
+    def passed(*args: Any, **kwargs: Any) -> int:
+        return draw(*args, **kwargs)
+
+    check_function("transform", seeded, "sample")
+    assert (generator_argument(seeded), generator_argument(passed)) == (None, "rng")

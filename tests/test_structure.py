@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,18 @@ def test_row_of_a_structured_array_is_copied():
     for copied in (private(rows[1]), private((rows[1],))[0], detached(rows[1])):
         copied["x"] = 5
     assert rows["x"].tolist() == [0, 0, 0]
+
+
+@dataclass(frozen=True)
+class Sample:
+    x: np.ndarray
+    y: int
+
+
+def test_arrays_of_a_dataclass_are_copied():
+    sample = Sample(np.zeros(2), 1)
+    private(sample).x[0] = 5
+    assert (sample.x.tolist(), private(sample).y) == ([0, 0], 1)
 
 
 class OnAGpu:

@@ -136,7 +136,7 @@ def as_leaf(value: Any) -> NDArray[Any]:
         return value.asnumpy()  # type: ignore[no-any-return]
     if not isinstance(value, (str, bytes)):
         array = to_array(value)
-        if array.dtype != object:
+        if array.dtype != object or hasattr(value, "__array__"):  # Such as a tensor of strings.
             return array
     boxed = np.empty((), object)
     boxed[()] = value

@@ -95,7 +95,9 @@ class Plan(abc.ABC):
     order: Any
     """The ``Order`` of the samples; a ``DrawnOrder`` if the keys carry them."""
     draws: frozenset[str] = frozenset()
-    """Global random generators that user code may draw from, such as ``"numpy"``."""
+    """Global random generators that user code draws from, such as ``"numpy"``."""
+    guessed: frozenset[str] = frozenset()
+    """Others that it may draw from; see ``SourcePlan``."""
     on_error: Any = "raise"
     thread_safe: bool | None = None
     """True if several threads may run user code; None to follow what each part declares."""
@@ -115,7 +117,7 @@ class Plan(abc.ABC):
         self._batch_gate = Gate(of_batches, self.thread_safe)
         self._gate = Gate(of_samples, self.thread_safe)
         # The global generators are locked inside, so the gate has to be the outer lock.
-        if self._gate or (self.draws and self._batch_gate):
+        if self._gate or ((self.draws or self.guessed) and self._batch_gate):
             self._gate = Gate(of_samples + of_batches, self.thread_safe)
 
     @abc.abstractmethod

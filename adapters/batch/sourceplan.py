@@ -44,9 +44,12 @@ from adapters.generators import (
     generator_argument,
 )
 from adapters.ownership import apart, taken
-from adapters.seeding import seed, seeded
+from adapters.seeding import seed, seeded, watched
 from adapters.sources import Source
 from adapters.structure import private, unflatten
+
+# Batches in which code that may draw from a global generator has to do so once.
+_PROBES = 2
 
 
 class _Stage(NamedTuple):
@@ -75,6 +78,8 @@ class SourcePlan(Plan):
     hooked: bool = False
     """True if hooks change what the functions do between epochs."""
     draws: frozenset[str] = frozenset()
+    guessed: frozenset[str] = frozenset()
+    """Other global generators that the code may draw from; the first batches show it."""
     collate: Callable[[list[Any]], Any] | None = None
     lengthened: int = 0
     """Added by a source that pads to lengths that vary."""
@@ -85,6 +90,7 @@ class SourcePlan(Plan):
     _steps: list[tuple[list[_Stage], bool]] = field(init=False)
     """Stages that run together, and whether only this plan refers to what they return."""
     _copies: int = field(init=False)  # Steps whose result may have to be copied.
+    _probes: int = field(init=False, default=0)  # Batches that were watched for draws.
 
     def __post_init__(self) -> None:
         plain = self.transform is self.collate is self.batch_transform is None and not self.draws
@@ -165,10 +171,29 @@ class SourcePlan(Plan):
             numbers = self.samples(key)
             return Assembled(self.source.gather(numbers, allocate), 0)
         with Place(self.seed, key.epoch, key.index) as place:
+            if self.guessed:
+                return self._probed(key, place, allocate)
             if not self._locks:  # Saves 1 us.
                 return Assembled(self._made(key, place, allocate), place.skipped)
             with self._gate, seeded(self.draws):
                 return Assembled(self._made(key, place, allocate), place.skipped)
+
+    def _probed(self, key: BatchKey, place: Place, allocate: Allocate) -> Assembled:
+        """Compute a batch, and see whether its code draws from the guessed global generators."""
+        with self._gate, seeded(self.draws | self.guessed):
+            known, guessed = self.draws, self.guessed
+            self.draws = known | guessed
+            try:
+                with watched() as drawn:
+                    assembled = Assembled(self._made(key, place, allocate), place.skipped)
+            finally:
+                self.draws = known
+            self._probes += 1
+            self.draws = known | (guessed & drawn)
+            self._locks = bool(self._gate or self.draws)
+            if guessed & drawn or self._probes == _PROBES:
+                self.guessed = frozenset()
+            return assembled
 
     def _made(self, key: BatchKey, place: Place, allocate: Allocate) -> Any:
         """Assemble a batch, and run the stages; the last copy is made in ``allocate``'s memory."""

@@ -215,6 +215,7 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
         check_order(order)
         code = self._source.users_code if isinstance(source, Source) else (source,)
         used = generators_used(*code, transform, collate, batch_transform, on_error)
+        named = used.certainly & {"numpy", "random"}
         self._plan = SourcePlan(
             self._source,
             order,
@@ -223,7 +224,8 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
             int(seed),
             on_error,
             self._hooked,
-            used.certainly & {"numpy", "random"},
+            named,
+            (used.possibly & {"numpy", "random"}) - named,
             order.fitted(collate),
             thread_safe=thread_safe,
         )

@@ -158,6 +158,9 @@ def _codes(name: str, values: Any, size: int) -> NDArray[np.int64]:
             * (name == "stratify")
         )
     try:
+        if several and array.dtype == object:
+            columns = [np.unique(column, return_inverse=True)[1] for column in array.T]
+            array = np.stack(columns, axis=1)
         axis = 0 if several else None
         codes: NDArray[np.int64] = np.unique(array, return_inverse=True, axis=axis)[1].reshape(size)
     except TypeError as error:

@@ -54,7 +54,8 @@ def _of_arrays(data: Any) -> Source | None:
         data = dict(data)
     stored = is_stored(data) and not np.dtype(data.dtype).hasobject  # As strings are.
     holds = isinstance(data, (tuple, dict)) or holds_arrays(data) or stored or is_sparse(data)
-    return ArraySource(data) if holds else None
+    is_table = hasattr(data, "column_names") and hasattr(data, "__array__")  # pyarrow's.
+    return ArraySource(data) if holds or is_table else None
 
 
 def _of_samples(data: Any) -> Source | None:

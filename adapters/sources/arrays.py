@@ -14,7 +14,7 @@ from adapters.generators import RngOf
 from adapters.ownership import Allocate, detached
 from adapters.sources.source import BatchColumns, Failures, Numbers, RowNumbers, Source
 from adapters.sources.stored import SparseRows, Stored, is_sparse, is_stored
-from adapters.structure import flatten, in_order, unflatten
+from adapters.structure import flatten, in_order, to_array, unflatten
 
 # Most arrays listed in an error.
 _MOST_LISTED = 8
@@ -213,6 +213,8 @@ def paths_of(tree: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 def _lists_as_arrays(tree: Any) -> Any:
     """Convert lists of numbers to arrays, and lists of arrays in a tuple or dict to tuples."""
+    if is_sparse(tree):  # A kind of it is a dict.
+        return tree.tocsr()
     if isinstance(tree, Mapping):
         return {name: _lists_as_arrays(member) for name, member in tree.items()}
     if isinstance(tree, tuple):
@@ -276,7 +278,7 @@ def _as_rows(column: Any, path: str) -> NDArray[Any] | Stored:
     try:
         if hasattr(column, "asnumpy"):  # An MXNet array, which NumPy would read as a sequence.
             column = column.asnumpy()
-        array = column if isinstance(column, np.ndarray) else np.asarray(column)
+        array = column if isinstance(column, np.ndarray) else to_array(column)
     except (TypeError, ValueError, RuntimeError) as error:
         raise TypeError(f"{said}, which NumPy can't read: {error}") from error
     if array.ndim == 0:

@@ -286,7 +286,8 @@ def _promoted(one: Leaf, other: Leaf) -> Leaf | None:
     if one == other:
         return one
     numbers = one[1].kind in _NUMBERS and other[1].kind in _NUMBERS
-    if one[0] != () or other[0] != () or not numbers:
+    texts = one[1].kind == other[1].kind and one[1].kind in "US"  # Of several widths.
+    if one[0] != () or other[0] != () or not (numbers or texts):
         return None
     both = np.promote_types(one[1], other[1])
     if both.kind == "f" and "f" not in (one[1].kind, other[1].kind):

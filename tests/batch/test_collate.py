@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from adapters.batch.collate import as_leaf, collate
+from adapters.sources import ArraySource
 from tests.batches import exact
 
 
@@ -121,6 +122,16 @@ def test_arrays_of_other_frameworks_are_arrays():
     samples = [(torch.ones(2), torch.tensor(3), jnp.ones(2, jnp.float32)) for _ in range(2)]
     ones = np.ones((2, 2), np.float32)
     assert exact(batch_of(*samples)) == exact((ones, np.array([3, 3]), ones))
+    weights = torch.ones(2, 2, requires_grad=True), torch.ones(2, dtype=torch.bfloat16)
+    assert ArraySource(weights)[0][0].tolist() == [1, 1]
+
+
+def test_tensor_of_strings_is_an_array():
+    class Strings:
+        def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+            return np.array(["a", "b"], object)
+
+    assert batch_of(Strings(), Strings()).tolist() == [["a", "b"]] * 2
 
 
 # --- samples that don't fit together ---

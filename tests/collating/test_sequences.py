@@ -75,7 +75,8 @@ def test_pad_images_of_several_sizes(axis):
     assert batch[0, :2, :3].tolist() == pictures[0].tolist()
     assert batch[1, :, :1].tolist() == pictures[1].tolist()
     assert batch.sum() == 9 * 6 + 8 * 4 + (32 - 10)
-    batch = pad(axis=1, max_length=2)([np.ones((2, 1)), np.ones((2, 5))])
+    batch, lengths = pad(axis=1, max_length=2, lengths=True)([np.ones((2, 1)), np.ones((2, 5))])
+    assert lengths.tolist() == [1, 2]
     assert batch.tolist() == [[[1, 0], [1, 0]], [[1, 1], [1, 1]]]
 
 

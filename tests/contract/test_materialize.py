@@ -336,8 +336,9 @@ def test_folder_of_others_is_left_alone(tmp_path, name):
         (lambda x: {"a": x}, lambda x: {"a": x + 1}),
         (lambda x: split((x, x), (0.5, 0.5))[0], lambda x: split((x + 1, x), (0.5, 0.5))[0]),
         (lambda x: concatenate([(x, x)] * 2), lambda x: concatenate([(x, x), (x, x + 1)])),
+        (lambda x: (long_rows(x), x), lambda x: (long_rows(x + 1), x)),
     ],
-    ids=["one", "a dict", "a part", "joined"],
+    ids=["one", "a dict", "a part", "joined", "objects"],
 )
 def test_source_of_other_arrays_is_refused(tmp_path, first, second):
     x = np.arange(8.0)
@@ -345,6 +346,43 @@ def test_source_of_other_arrays_is_refused(tmp_path, first, second):
     materialize(first(x), tmp_path)
     with pytest.raises(ValueError, match="another source"):
         materialize(second(x), tmp_path)
+
+
+def long_rows(x):
+    rows = np.empty(8, object)
+    rows[:] = [np.full(1500, value) for value in x]
+    rows[0][:700] = rows[0][-700:] = 0  # What repr shows of it.
+    return rows
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_content_of_other_fields_is_refused(tmp_path, times):
+    path = file_of(tmp_path, [encoded({"a": [1], "b": [2]})])
+
+    def stored(decode: str | None, fields: Any) -> Any:
+        source = open_records(path, decode=decode, fields=fields)
+        return materialize(source if times == 1 else concatenate([source] * times), tmp_path / "x")
+
+    assert stored("example", {"y": "a"})[0]["y"] == [1]
+    for decode, fields in (("example", {"y": "b"}), (None, None)):
+        with pytest.raises(ValueError, match="another source"):
+            stored(decode, fields)
+
+
+AGAIN = """
+import sys
+import numpy as np
+from adapters import concatenate, materialize
+folder, rows = sys.argv[1], [np.zeros(i + 1) for i in range(5)]
+first = materialize(rows, folder + "/a")
+materialize(first.select([0, 1]), folder + "/b")
+materialize(concatenate([first, first]), folder + "/c")
+"""
+
+
+def test_arrays_of_any_shape_in_another_process(tmp_path):
+    for _ in range(2):
+        subprocess.run([sys.executable, "-c", AGAIN, str(tmp_path)], check=True)
 
 
 def test_source_of_joined_folders(tmp_path):

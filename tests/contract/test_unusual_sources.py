@@ -61,6 +61,7 @@ def test_bytes_keep_their_zeros():
         ("csc_matrix", "keras", "inline"),
         ("coo_matrix", "keras", "inline"),
         ("lil_matrix", "keras", "inline"),
+        ("dok_array", "keras", "inline"),
     ],
 )
 def test_sparse_rows_become_dense(format, front_end, workers):

@@ -17,6 +17,7 @@ from adapters.engine.pool import shared_pool
 from tests.batches import exact
 from tests.keras.recording import AUTO, FOUR_THREADS, INLINE, PROCESSES, TWO_THREADS, Options
 
+sparse = pytest.importorskip("scipy.sparse")
 pytestmark = [pytest.mark.one_backend, pytest.mark.usefixtures("light_workers", "sent_by_value")]
 
 
@@ -55,6 +56,10 @@ def noisy(samples: list[Any]) -> Any:
     return np.array(samples) + np.random.rand(len(samples))
 
 
+def drawn_by_a_library(sample: Any) -> Any:
+    return sample + (sparse.random(1, 2, 0.5).toarray()[0] if sample[0] else 0)
+
+
 SOURCES: dict[str, Any] = {
     "batches": lambda **workers: SafeSequence(Drawing(), **workers),
     "samples": lambda **workers: SafeSequence(DrawingSamples(), 4, **workers),
@@ -62,9 +67,12 @@ SOURCES: dict[str, Any] = {
     "transforms": lambda **workers: SafeSequence(
         np.ones((24, 2)), 4, transform=flipped, batch_transform=jittered, **workers
     ),
+    "a library": lambda **workers: SafeSequence(
+        np.arange(24.0).reshape(12, 2) % 8, 4, transform=drawn_by_a_library, **workers
+    ),
     "a collate": lambda **workers: SafeSequence(np.ones(24), 4, collate=noisy, **workers),
 }
-IN_PROCESSES = ("batches", "transforms")
+IN_PROCESSES = ("batches", "transforms", "a library")
 
 
 def epochs(kind: str, workers: Any) -> Any:

@@ -88,6 +88,14 @@ def test_index_of_a_choice_however_lines_end(format, tmp_path):
     assert read(with_index(tmp_path, format, text)) == [RECORDS[3], RECORDS[1], RECORDS[4]]
 
 
+@formats
+def test_index_that_repeats_a_record_is_not_used(format, tmp_path, caplog):
+    lines = index_lines(format)
+    path = with_index(tmp_path, format, "".join([*lines[:2], lines[1], *lines[3:]]))
+    assert read(path) == RECORDS
+    assert "it lists a record twice" in caplog.text
+
+
 def test_index_columns_behind_the_offset(tmp_path, mx_recordio):
     """As in MXNet, which reads the first two."""
     lines = [line.rstrip("\n") for line in index_lines("recordio")]

@@ -53,6 +53,23 @@ def test_exception_leaves_the_old_file_or_none(format, tmp_path):
     assert read(tmp_path / "a") == RECORDS
 
 
+@formats
+def test_forked_process_leaves_the_file_alone(format, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with RecordWriter("a", format=format) as writer:
+        os.chdir("/")  # The path stays that of the beginning.
+        writer.write(b"one")
+        child = os.fork()
+        if not child:
+            with contextlib.suppress(ClosedError):
+                writer.write(b"two")
+            writer.__exit__(None, None, None)
+            os._exit(0 if writer._file.flush() is None else 1)
+        assert os.waitpid(child, 0)[1] == 0
+        writer.write(b"three")
+    assert read(tmp_path / "a") == [b"one", b"three"]
+
+
 KILLED = """
 import sys
 from adapters.records import RecordWriter

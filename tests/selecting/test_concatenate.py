@@ -128,6 +128,7 @@ def test_labels_of_several_types_become_one(files, transform):
     [
         ([np.arange(3, dtype="i2"), np.array([0.5], "f4")], "<f4"),
         ([np.array([0.5]), np.array([1]), [2, 3], [True]], "<f8"),
+        ([np.array(["cat", "a"]), np.array(["horse"])], "<U5"),
     ],
 )
 def test_numbers_of_several_types_become_one(sources, dtype):

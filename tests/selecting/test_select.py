@@ -304,7 +304,8 @@ def test_stratify_rounding_does_not_add_up():
 
 @pytest.mark.parametrize(
     "labels",
-    [["b", "a"] * 10, np.array([0.5, 1.5] * 10), [True, False] * 10, range(20), [(1,), (0,)] * 10],
+    [["b", "a"] * 10, np.array([0.5, 1.5] * 10), [True, False] * 10, range(20), [(1,), (0,)] * 10]
+    + [np.array([["b", 1], ["a", 1]] * 10, object)],
 )
 def test_stratify_takes_what_can_be_sorted(labels):
     assert [len(part) for part in split(range(20), [0.5, 0.5], stratify=labels)] == [10, 10]

@@ -118,6 +118,19 @@ class Frame:
         return self.to_numpy()
 
 
+class Table(Frame):
+    """As pyarrow has it: ``table[0]`` would be a column."""
+
+    column_names = ("a", "b")
+    to_numpy = property()
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+        return np.arange(16).reshape(8, 2)
+
+    def __len__(self) -> int:
+        return 8
+
+
 def gathered(data: Any, numbers: list[int]) -> Any:
     return ArraySource(data).gather(np.array(numbers), np.empty)
 
@@ -125,6 +138,10 @@ def gathered(data: Any, numbers: list[int]) -> Any:
 X = np.arange(100 * 6, dtype=np.int32).reshape(100, 2, 3)
 Y = np.arange(100) * 10
 ROWS = np.arange(24).reshape(8, 3)
+
+
+def test_table_has_rows():
+    assert as_source(Table())[3].tolist() == [6, 7]
 
 
 @pytest.mark.parametrize(
