@@ -130,11 +130,16 @@ def _tiff(buffer: memoryview | bytes, indices: bool) -> NDArray[Any]:
         height, width = tags.get(tiff.HEIGHT, 0), tags.get(tiff.WIDTH, 0)
         if height is None or width is None:
             raise ValueError("a size that is no integer")
+        bands, bits = tags.get(tiff.SAMPLES) or 1, tags.get(tiff.BITS) or 1
+        is_together = bands == 1 or (tags.get(tiff.PLANAR) or 1) == 1
+        # OpenCV makes zeros of bands that are missing, if each is stored apart.
+        is_cut_short = not is_together and tiff.is_cut_short(buffer)
     except (struct.error, ValueError) as error:
         raise _damaged(error) from error
     opencv.check_size(height, width)
     _check_one(pages)
-    bands, bits = tags.get(tiff.SAMPLES) or 1, tags.get(tiff.BITS) or 1
+    if is_cut_short:
+        raise ContentError("a TIFF image", f"one cut short: {len(buffer)} bytes")
     colours = tags.get(tiff.PHOTOMETRIC)
     found = pillow.indices(buffer, "Tiff") if indices and colours == _PALETTE else None
     if found is not None:
@@ -142,10 +147,10 @@ def _tiff(buffer: memoryview | bytes, indices: bool) -> NDArray[Any]:
     number = tags.get(tiff.FORMAT) or _UNSIGNED
     is_usual = bands == 1 or (bands == 3 and colours not in _GREYS)
     is_usual = is_usual and bits <= 8 and number == _UNSIGNED
-    if is_usual or colours in (_PALETTE, _CMYK):
+    is_cmyk = bands == 4 and colours == _CMYK
+    if is_usual or colours == _PALETTE or (is_cmyk and (number, bits) != (_UNSIGNED, 16)):
         image = opencv.decode(buffer, "IMREAD_COLOR")
         return image[:, :, :1] if bands == 1 and colours != _PALETTE else image
-    is_together = bands == 1 or (tags.get(tiff.PLANAR) or 1) == 1
     is_read = bands == 1 or (bands in (3, 4) and colours == _RGB)
     is_read = is_read or (bands == 3 and number == _FLOATING)
     if is_read and is_together and (number, bits) in _READ_BY_OPENCV:
@@ -155,7 +160,12 @@ def _tiff(buffer: memoryview | bytes, indices: bool) -> NDArray[Any]:
         if is_multiplied and not (image[:, :, 3] == 255).all():
             return pillow.rgba_of_tiff(buffer)
         return image
-    return _by_tifffile(buffer, tags, bands, bits)
+    image = _by_tifffile(buffer, tags, bands, bits)
+    if not is_cmyk:
+        return image
+    # As OpenCV does for 8 bits.
+    light = 65_535 - image.astype(np.uint32)
+    return (light[:, :, :3] * light[:, :, 3:] // 65_535).astype(np.uint16)
 
 
 def _by_tifffile(
@@ -173,7 +183,10 @@ def _by_tifffile(
         with module.TiffFile(io.BytesIO(buffer)) as file:
             page = file.pages[0]
             image = page.asarray()
+        image = np.moveaxis(image, 0, -1) if page.axes == "SYX" else image
     except Exception as error:
         raise ContentError("a TIFF image", f"what tifffile refuses: {error}") from error
-    image = np.moveaxis(image, 0, -1) if page.axes == "SYX" else image
+    shape = tags.get(tiff.HEIGHT), tags.get(tiff.WIDTH), bands
+    if image.shape != (shape if bands > 1 else shape[:2]):
+        raise ContentError(f"a TIFF of {shape} values, as its tags say", f"one of {image.shape}")
     return exif.upright(image, tags.get(tiff.ORIENTATION) or 1)

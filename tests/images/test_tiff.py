@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import struct
 import sys
 from typing import Any
 
@@ -66,6 +67,33 @@ def test_tiff_without_a_library(monkeypatch):
     for kind in ("palette", "GIF", "BMP"):
         with pytest.raises(ImportError, match="palette need Pillow: pip install pillow"):
             NEAREST.decode(DAMAGEABLE[kind])
+
+
+@pytest.mark.parametrize(
+    ("bands", "dtype"), [(3, "uint8"), (4, "uint8"), (4, "uint16"), (5, "uint8"), (6, "uint16")]
+)
+@pytest.mark.parametrize("options", [{}, {"compression": "zlib", "tile": (32, 32)}])
+def test_tiff_of_bands_apart_is_whole_or_an_error(bands, dtype, options):
+    pixels = picture(40, 30, bands).astype(dtype)
+    colours = {"photometric": "rgb" if bands == 3 else "separated", "planarconfig": "separate"}
+    file = io.BytesIO()
+    tifffile.imwrite(file, np.moveaxis(pixels, 2, 0), **colours, **options)
+    if bands == 4:  # CMYK becomes RGB.
+        most = np.iinfo(dtype).max
+        light = most - pixels.astype(np.int64)
+        pixels = light[:, :, :3] * light[:, :, 3:] // most
+    np.testing.assert_array_equal(AS_STORED.decode(file.getvalue()), pixels)
+    for size in (500, len(file.getvalue()) // 2, len(file.getvalue()) - 1):
+        with pytest.raises(ContentError, match="expected a TIFF image, found one cut short"):
+            AS_STORED.decode(file.getvalue()[:size])
+
+
+def test_tiff_of_two_widths_is_an_error():
+    content = tiff(BANDS)
+    at = content.index(struct.pack("<HHI", 282, 5, 1))
+    content = content[:at] + struct.pack("<HHII", 256, 4, 1, 10) + content[at + 12 :]
+    with pytest.raises(ContentError, match=r"\(13, 10, 6\) .* its tags .* found one of \(13, 9, 6"):
+        AS_STORED.decode(content)
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")  # Pillow warns of what is damaged.
