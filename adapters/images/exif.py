@@ -49,13 +49,20 @@ def upright(image: NDArray[Any], orientation: int) -> NDArray[Any]:
     return np.ascontiguousarray(image)
 
 
-def _of_jpeg(buffer: memoryview | bytes) -> memoryview:
-    view, at = memoryview(buffer), 2
+def jpeg_segments(view: memoryview) -> Iterator[tuple[int, memoryview]]:
+    """Yield marker and data of each segment before a JPEG's first scan."""
+    at = 2
     while at + 4 <= len(view) and view[at] == 0xFF and view[at + 1] != _SCAN:
         end = at + 2 + int.from_bytes(view[at + 2 : at + 4], "big")
-        if view[at + 1] == _APP1 and bytes(view[at + 4 : at + 10]) == _NAME:
-            return view[at + 10 : end]
+        yield view[at + 1], view[at + 4 : end]
         at = end
+
+
+def _of_jpeg(buffer: memoryview | bytes) -> memoryview:
+    view = memoryview(buffer)
+    for marker, data in jpeg_segments(view):
+        if marker == _APP1 and bytes(data[: len(_NAME)]) == _NAME:
+            return data[len(_NAME) :]
     return view[:0]
 
 

@@ -1,17 +1,18 @@
 """Decoding of one image of any kind into its row of an array.
 
-JPEG goes through libjpeg-turbo (simplejpeg), at a half, a quarter or an eighth of the size if that
-is still as large as the row. ``png`` and ``formats`` check other images before OpenCV decodes them,
-``pillow`` decodes JPEG 2000. Damaged and truncated images are refused if that can be detected, not
-decoded as far as they go. All interpolations have half-pixel centres, so that an image and its mask
-stay aligned. EXIF orientation is ignored, as in MXNet and TensorFlow, except for TIFFs, where
-OpenCV always applies it.
+JPEG goes through libjpeg-turbo (simplejpeg; OpenCV for rare subsamplings), at a half, a quarter or
+an eighth of the size if that is still as large as the row. ``png`` and ``formats`` check other
+images before OpenCV decodes them, ``pillow`` decodes JPEG 2000. Damaged and truncated images are
+refused if that can be detected, not decoded as far as they go. All interpolations have half-pixel
+centres, so that an image and its mask stay aligned. EXIF orientation is ignored, as in MXNet and
+TensorFlow, except for TIFFs, where OpenCV always applies it.
 """
 
 from __future__ import annotations
 
 import functools
 import importlib
+import struct
 from types import ModuleType
 from typing import Any
 
@@ -19,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adapters.errors import ContentError
-from adapters.images import formats, npy, opencv, pillow, png
+from adapters.images import exif, formats, npy, opencv, pillow, png
 from adapters.images.bands import AS_STORED, PLAIN, Wanted, fitted
 from adapters.images.geometry import Crop, reduced, reduction
 from adapters.images.opencv import check_size
@@ -27,7 +28,10 @@ from adapters.images.opencv import check_size
 _MOST_BANDS_OF_OPENCV = 512
 # Above it, OpenCV's 32-bit arithmetic overflows, and it reads outside of the image.
 _MOST_SIDE_OF_NEAREST = (1 << 15) - 1
-_JPEG = b"\xff\xd8\xff"
+_JPEG, _END_OF_JPEG = b"\xff\xd8\xff", b"\xff\xd9"
+# Segments with a JPEG's height and width, at these bytes of their data.
+_FRAMES, _SIZE = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}, struct.Struct(">xHH")
+_UNKNOWN_SUBSAMPLING = "Could not determine subsampling"
 _COLOURS = {"Gray", "YCbCr", "RGB"}
 INTERPOLATIONS = {
     "bilinear": "INTER_LINEAR",
@@ -150,6 +154,11 @@ def decoded(buffer: memoryview | bytes, wanted: Wanted, factor: int = 1) -> NDAr
 def _jpeg(buffer: memoryview | bytes, factor: int, keeps_grey: bool = False) -> NDArray[np.uint8]:
     """Decode a JPEG at 1 / ``factor`` of its size, rounded up; 1, 2, 4 or 8."""
     height, width, colour_space = _jpeg_header(buffer)
+    if colour_space is None:
+        if bytes(buffer[-2:]) != _END_OF_JPEG:  # OpenCV makes the rest grey.
+            raise ContentError("a JPEG image", "a damaged one: the last marker isn't its end")
+        flag = f"IMREAD_REDUCED_COLOR_{factor}" if factor > 1 else "IMREAD_COLOR"
+        return opencv.decode(buffer, flag)
     height, width = -(-height // factor), -(-width // factor)
     kind = "RGB" if colour_space in _COLOURS else "CMYK"
     if colour_space == "Gray" and keeps_grey:
@@ -170,14 +179,17 @@ def _jpeg(buffer: memoryview | bytes, factor: int, keeps_grey: bool = False) -> 
     return (black - ((255 - image[:, :, :3]) * black >> 8)).astype(np.uint8)
 
 
-def _jpeg_header(buffer: memoryview | bytes) -> tuple[int, int, str]:
-    """Read height, width and colour space."""
+def _jpeg_header(buffer: memoryview | bytes) -> tuple[int, int, str | None]:
+    """Read height, width and colour space, None if libjpeg-turbo's API lacks the subsampling."""
     try:
         height, width, colour_space, _ = _simplejpeg().decode_jpeg_header(buffer)
-    except KeyError as error:
-        raise ContentError("a JPEG image", f"one with unusual subsampling: {error}") from error
-    except ValueError as error:
-        raise ContentError("a JPEG image", f"a damaged one: {error}") from error
+    except (KeyError, ValueError) as error:
+        segments = exif.jpeg_segments(memoryview(buffer))
+        frame = next((data for marker, data in segments if marker in _FRAMES), b"")
+        is_damaged = isinstance(error, ValueError) and _UNKNOWN_SUBSAMPLING not in str(error)
+        if is_damaged or len(frame) < _SIZE.size:
+            raise ContentError("a JPEG image", f"a damaged one: {error}") from error
+        (height, width), colour_space = _SIZE.unpack_from(frame), None
     check_size(height, width)
     return height, width, colour_space
 

@@ -35,6 +35,7 @@ JPEGS = {
     "progressive": encoded(PHOTO, "JPEG", progressive=True),
     "grey": encoded(picture(37, 53, 1), "JPEG"),
     "CMYK": encoded(PHOTO, "JPEG", "CMYK"),
+    "subsampled CMYK": encoded(PHOTO, "JPEG", "CMYK", subsampling=2),
     "rotated by EXIF": turned("JPEG", 6),
 }
 GREY = PHOTO[:, :, :1].repeat(3, 2)
@@ -60,6 +61,7 @@ DAMAGEABLE = {
     "JPEG": encoded(TINY, "JPEG"),
     "progressive JPEG": encoded(TINY, "JPEG", progressive=True),
     "CMYK JPEG": encoded(TINY, "JPEG", "CMYK"),
+    "subsampled CMYK JPEG": encoded(TINY, "JPEG", "CMYK", subsampling=2),
     "PNG": encoded(TINY, "PNG"),
     "NPY": npy(TINY),
 }
@@ -136,9 +138,10 @@ def test_jpeg_is_no_smaller_than_its_row(goal, factor):
     ],
     ids=["whole", "top left", "bottom right", "resized"],
 )
-def test_jpeg_reduced_differs_little(crop):
+@pytest.mark.parametrize("mode", ["RGB", "CMYK"])
+def test_jpeg_reduced_differs_little(mode, crop):
     """A smooth picture, where no antialiasing is missed: 2 of 256 on average, 16 at most."""
-    content = encoded(picture(407, 601), "JPEG", quality=95)
+    content = encoded(picture(407, 601), "JPEG", mode, quality=95, subsampling=2)
     for goal in ((200, 300), (130, 200), (50, 75), (33, 47)):
         cut = crop or Crop((407, 601), goal, 0, 0, *goal, False)
         box = decode(content)
@@ -148,6 +151,15 @@ def test_jpeg_reduced_differs_little(crop):
         difference = np.abs(by_pixels(content, cut, *goal) - expected)
         assert difference.mean() < 2
         assert difference.max() <= 16
+
+
+def test_jpeg_of_a_subsampling_without_a_name():
+    """4:1:1 turned by its header: as many blocks, in another order."""
+    options = [cv2.IMWRITE_JPEG_SAMPLING_FACTOR, cv2.IMWRITE_JPEG_SAMPLING_FACTOR_411]
+    content = cv2.imencode(".jpg", picture(32, 32), options)[1].tobytes()
+    turned = content.replace(b"\x01\x41\x00", b"\x01\x14\x00")
+    assert size_of(turned) == (32, 32)
+    np.testing.assert_array_equal(decode(turned), by_opencv(turned))
 
 
 @every_tiny
