@@ -26,6 +26,8 @@ from adapters.images.geometry import Crop, reduced, reduction
 from adapters.images.opencv import check_size
 
 _MOST_BANDS_OF_OPENCV = 512
+# If it averages areas of fractions of pixels.
+_MOST_BANDS_OF_AREA = 4
 # Above it, OpenCV's 32-bit arithmetic overflows, and it reads outside of the image.
 _MOST_SIDE_OF_NEAREST = (1 << 15) - 1
 _JPEG, _END_OF_JPEG = b"\xff\xd8\xff", b"\xff\xd9"
@@ -129,6 +131,11 @@ def _resized(image: NDArray[Any], goal: tuple[int, int], wanted: Wanted) -> NDAr
     try:
         resized: NDArray[Any] = cv2.resize(image, goal[::-1], interpolation=how)
     except cv2.error as error:
+        bands = image.shape[2]
+        if wanted.interpolation == "area" and bands > _MOST_BANDS_OF_AREA:
+            starts = range(0, bands, _MOST_BANDS_OF_AREA)
+            parts = [image[:, :, at : at + _MOST_BANDS_OF_AREA] for at in starts]
+            return np.concatenate([_resized(part, goal, wanted) for part in parts], axis=2)
         raise ContentError(
             "an image that OpenCV resizes", f"{image.dtype} {image.shape}: {error}"
         ) from error
@@ -175,8 +182,11 @@ def _jpeg(buffer: memoryview | bytes, factor: int, keeps_grey: bool = False) -> 
     if kind != "CMYK":
         return image
     # As in OpenCV, and so in MXNet: stored values are inverted, 255 for no ink.
-    black = image[:, :, 3:].astype(np.uint16)
-    return (black - ((255 - image[:, :, :3]) * black >> 8)).astype(np.uint8)
+    cv2 = opencv.load()
+    *inks, black = cv2.split(image)
+    wide = black.astype(np.uint16)
+    colours = [black - ((255 - ink) * wide >> 8).astype(np.uint8) for ink in inks]
+    return np.asarray(cv2.merge(colours))
 
 
 def _jpeg_header(buffer: memoryview | bytes) -> tuple[int, int, str | None]:
