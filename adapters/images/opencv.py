@@ -53,8 +53,9 @@ def decode(buffer: memoryview | bytes, flag: str = "IMREAD_UNCHANGED") -> NDArra
         found = recognized(bytes(buffer[:HEAD_BYTES]))
         raise ContentError("an image", found or f"{len(encoded)} bytes that begin with {shown}")
     check_size(*image.shape[:2])
-    if image.shape[2:] == (3,) and image.dtype in (np.uint8, np.uint16, np.float32):
-        cv2.cvtColor(image, cv2.COLOR_BGR2RGB, dst=image)
+    if image.shape[2:] in ((3,), (4,)) and image.dtype in (np.uint8, np.uint16, np.float32):
+        swapped = cv2.COLOR_BGR2RGB if image.shape[2] == 3 else cv2.COLOR_BGRA2RGBA
+        cv2.cvtColor(image, swapped, dst=image)
     elif image.ndim == 3:
         image = np.ascontiguousarray(image[:, :, [2, 1, 0, 3][: image.shape[2]]])
     return image
