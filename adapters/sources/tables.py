@@ -11,6 +11,7 @@ import codecs
 import contextlib
 import csv
 import io
+import logging
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -23,6 +24,8 @@ from adapters.remote import clean, client_of, is_url
 from adapters.remote.retry import persistently
 from adapters.remote.urls import unescaped
 from adapters.sources.files import is_named_like_an_image, runs_below
+
+log = logging.getLogger("adapters")
 
 # Column names in Keras's flow_from_dataframe, and in many other tables.
 _FILE, _LABELS = "filename", ("class", "label")
@@ -87,7 +90,8 @@ def of_csv(path: str, columns: Sequence[Any] | None, classes: Collection[str]) -
     head = text.readline()
     text.seek(0)
     # Without ``strict``, a quote that isn't closed would swallow the lines behind it.
-    reader = csv.reader(text, delimiter=max(_DELIMITERS, key=head.count), strict=True)
+    delimiter = max(_DELIMITERS, key=head.count)
+    reader = csv.reader(text, delimiter=delimiter, skipinitialspace=True, strict=True)
     rows: list[list[str]] = []
     limit = csv.field_size_limit(max(csv.field_size_limit(), len(content)))
     try:
@@ -410,6 +414,13 @@ def _of_names(
     kept = array >= 0
     if not kept.any():
         raise ValueError(f"classes must name some of {listed(found)}, got {listed(names)}")
+    missing = sorted(set(names).difference(found))
+    if missing and not kept.all():
+        others = sorted(set(found).difference(names))
+        log.warning(
+            "classes: %s have no samples, and %d rows of %s are left out",
+            *(listed(missing), np.count_nonzero(~kept), listed(others)),
+        )
     return array[kept], list(names), None if kept.all() else kept
 
 

@@ -81,15 +81,18 @@ def test_list_of_pairs(photos, labels, expected, dtype):
     assert source.classes == (["cat", "dog"] if isinstance(labels[0], str) else None)
 
 
-def test_classes_choose_among_names(photos):
+def test_classes_choose_among_names(photos, caplog):
     pairs = [(photos / "x/1.jpg", "dog"), (photos / "x/2.jpg", "cat"), (photos / "y/3.jpg", "cow")]
     source = open_images(pairs, classes=["dog", "cow", "emu"])
     assert seen(source, photos) == [("x/1.jpg", 0), ("y/3.jpg", 1)]
     assert source.classes == ["dog", "cow", "emu"]
+    assert "['emu'] have no samples, and 1 rows of ['cat'] are left out" in caplog.text
+    caplog.clear()
     numbered = open_images([(photos / "x/1.jpg", 1)], classes=["cat", "dog"])
     assert (numbered.classes, numbered.labels.tolist()) == (["cat", "dog"], [1])
     source = open_images(sorted(photos.glob("*/*")), classes=["y"])
     assert seen(source, photos) == [("y/3.jpg", 0), ("y/4.jpg", 0)]
+    assert not caplog.records
 
 
 @pytest.mark.parametrize(
@@ -148,6 +151,7 @@ def csv_file(photos: Path, text: str | bytes, name: str = "labels.csv") -> Path:
         ("filename\nx/1.jpg\ny/3.jpg\n", [("x/1.jpg", 0), ("y/3.jpg", 1)]),
         ("\ufefffilename,label\n\nx/1.jpg,1\n\n", [("x/1.jpg", 1)]),
         ("filename, class\nx/1.jpg, dog\nx/2.jpg,dog \n", [("x/1.jpg", 0), ("x/2.jpg", 0)]),
+        ('class, filename\ndog, x/1.jpg\ncat, "y/3.jpg"', [("x/1.jpg", 1), ("y/3.jpg", 0)]),
         ("filename,label\nx/1.jpg,1_1\nx/2.jpg,11\n", [("x/1.jpg", 1), ("x/2.jpg", 0)]),
     ],
 )
