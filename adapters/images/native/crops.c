@@ -82,9 +82,7 @@ static int random_resized(const Asked *asked, Stream *stream, int64_t height, in
             return 1;
         }
     }
-    double aspect = across;
-    if (aspect < ratio[0]) aspect = ratio[0];
-    if (aspect > ratio[1]) aspect = ratio[1];
+    double aspect = across < ratio[0] ? ratio[0] : across > ratio[1] ? ratio[1] : across;
     double high = (double)width / aspect, wide = (double)height * aspect;
     if (!isfinite(high) || !isfinite(wide)) return 0;
     box->height = side_of(high, height), box->width = side_of(wide, width);
