@@ -146,10 +146,11 @@ def _more_workers(v: Verdict) -> Prediction | None:
 def changes_for(v: Verdict) -> Iterator[Change]:
     """The changes that help against the bottleneck, most useful first."""
     if v.replaced and v.bottleneck not in (COPY, STEP):
-        yield Change(
-            f"{v.replaced}: its batches are made while the step runs; alone, it made "
-            f"{v.samples / v.loader:,.0f} samples/s here"
-        )
+        ahead = "its batches are made while the step runs; " if v.workers.count else ""
+        speed = f"{v.samples / v.loader:,.0f} samples/s"
+        yield Change(f"{v.replaced}: {ahead}alone, it made {speed} here")
+        if v.keeps_up:
+            return
     if v.bottleneck == STORAGE:
         yield from _about_storage(v)
     elif v.bottleneck == TRANSFORMS:
@@ -165,9 +166,8 @@ def changes_for(v: Verdict) -> Iterator[Change]:
             yield Change("more workers: there are CPUs left", more)
     elif v.bottleneck == COPY:
         yield Change("send uint8, and convert and normalise on the device: a quarter of the bytes")
-        yield Change(
-            "pinned memory, and a copy of the next batch during the step (gluon_loader: ctx=)"
-        )
+        ctx = " (gluon_loader: ctx=)" if v.workers.keyword == "num_workers" else ""
+        yield Change(f"pinned memory, and a copy of the next batch during the step{ctx}")
     elif v.bottleneck != STEP:
         yield Change(
             "SafeSequence (Keras) or gluon_loader (Gluon) around the same data set: faster as a "

@@ -328,6 +328,7 @@ class Examination:
             **medians_of(self._rounds),
             waits_seconds=tuple(self._waits),
             replaced=self._replaced,
+            on_cpu=getattr(self._trainer, "on_cpu", False),
             t=self._t,
             rounds=tuple(self._rounds),
             queued_share=queued / max(queued + self._inline.cpu_seconds, 1e-9),

@@ -51,7 +51,7 @@ class Observer:
 
     Args:
         skip: Number of loops and calls of ``fit`` to skip.
-        in_fit: Makes the result from the arguments of ``fit``.
+        in_fit: Makes the result from the arguments of the method ``fit``.
         in_loop: Starts the iterator of ``loop``, which raises ``Examined``.
     """
 
@@ -62,11 +62,14 @@ class Observer:
         self._in_fit = in_fit
         self._in_loop = in_loop
 
-    def fit(self, loader: Callable[[], Any], trainer: Callable[[], Trainer]) -> None:
-        """Handle the start of the framework's own training; the arguments create its parts."""
+    def fit(self, loader: Callable[[], Any], trainer: Callable[[], Trainer], data: Any) -> None:
+        """Handle the start of the framework's own training on ``data``, such as arrays.
+
+        The other arguments create its parts, or a loader of the same batches.
+        """
         if not self._skips():
             with self.ignoring():
-                raise Examined(self._in_fit(loader, trainer))
+                raise Examined(self._in_fit(loader, trainer, data))
 
     def loop(self, loader: Any, plain: Callable[[], Iterator[Any]]) -> Iterator[Any]:
         """Handle the start of a loop over a loader, and return the iterator that it reads.

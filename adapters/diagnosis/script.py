@@ -72,7 +72,7 @@ def diagnose_script(
         ScriptError: The script raises an error.
     """
 
-    def in_fit(loader: Callable[[], Any], trainer: Callable[[], Trainer]) -> Any:
+    def in_fit(loader: Callable[[], Any], trainer: Callable[[], Trainer], _: Any) -> Any:
         try:
             examined = loader(), trainer()
         except (TypeError, ValueError) as error:
@@ -115,20 +115,20 @@ def diagnose_script(
 def with_loader_of(
     path: str, arguments: Sequence[str], act: Callable[[Any], Any], *, skip: int = 0
 ) -> Any:
-    """Run a script up to its first training loop, and return ``act`` of the loop's loader.
+    """Run a script up to its first training loop, and return ``act`` of what it trains on.
 
     None and errors are as for ``diagnose_script``; errors of ``act`` are raised, too.
     """
 
-    def in_fit(loader: Callable[[], Any], _: Any) -> Any:
+    def in_fit(_: Any, __: Any, data: Any) -> Any:
         try:
-            return act(loader())
+            return act(data)
         except Exception as error:
             return error
 
     def in_loop(loader: Any, _: Any) -> Iterator[Any]:
         with observer.ignoring():
-            raise Examined(in_fit(lambda: loader, None))
+            raise Examined(in_fit(None, None, loader))
 
     observer = Observer(skip, in_fit, in_loop)
     return _run(path, arguments, observer)

@@ -28,7 +28,7 @@ NAMES = {
 
 # The device counts as busy if it is idle for less than this share of the time.
 _BUSY_SHARE = 0.1
-# A loader keeps up if it alone is this many times as fast as the step.
+# A loader with workers keeps up if it alone is this many times as fast as the step.
 _KEEPS_UP = 3
 # A faster copy is never the bottleneck.
 _COPY_SECONDS = 0.0005
@@ -121,6 +121,7 @@ class Verdict(Figures):
         kernel_missing: True if images were decoded without the native kernel.
         gathers: True if one gather from arrays both fetches and collates.
         store: ``"uncached"`` or ``"cached"`` if samples come from a remote store, else "".
+        on_cpu: True if the step is computed on the CPU, so that no copy to a device limits it.
         t: The requested step time.
         rounds: The figures of each round.
         queued_share: Share of the time in which one thread needed a CPU, but others had them all.
@@ -137,6 +138,7 @@ class Verdict(Figures):
     kernel_missing: bool = False
     gathers: bool = False
     store: str = ""
+    on_cpu: bool = False
     t: float | None = None
     rounds: tuple[Figures, ...] = ()
     queued_share: float = 0.0
@@ -185,15 +187,32 @@ class Verdict(Figures):
     def bottleneck(self) -> str:
         """``"storage"``, ``"transforms"`` (decoding too), ``"collation"``, ``"copy"``, ``"step"``.
 
-        ``"loader"`` for a foreign loader, whose parts can't be separated.
+        ``"loader"`` for a foreign loader, whose parts can't be separated, and for one whose
+        replacement keeps up.
         """
-        if self.same is not None and self.busy_share is not None:
-            if self.busy_share > 1 - _BUSY_SHARE or _KEEPS_UP * self.loader < self.same:
-                return COPY if (self.copy or 0.0) > max(self.same / 2, _COPY_SECONDS) else STEP
+        if self.whole is not None and self.same is not None:
+            keeps_up, busy = self.keeps_up, (1 - _BUSY_SHARE) * self.whole
+            if keeps_up and self.replaced:  # Other programs only make rounds longer.
+                busy = (1 - _BUSY_SHARE) * min([self.whole, *values_of(self.rounds, "whole")])
+            if self.same > busy or (keeps_up and not self.replaced):
+                copies = not self.on_cpu and (self.copy or 0.0) > max(self.same / 2, _COPY_SECONDS)
+                return COPY if copies else STEP
+            if keeps_up:
+                return "loader"
         elif self.t is not None and _KEEPS_UP * self.loader < self.t:
             return STEP
         parts = self.parts
         return max(parts, key=lambda part: parts[part]) if parts else "loader"
+
+    @property
+    def keeps_up(self) -> bool:
+        """True if what was measured as the loader takes too little time to hold the step up.
+
+        The time of a loader without workers adds to the step's.
+        """
+        if self.same is None or self.workers.count:
+            return _KEEPS_UP * self.loader < (self.same or 0.0)
+        return self.loader < _BUSY_SHARE * (self.loader + self.same)
 
     @property
     def waits(self) -> bool:

@@ -82,7 +82,8 @@ class KerasFrontEnd(FrontEnd):
         ) -> Any:
             keras.Model.fit = own
             try:
-                observer.fit(partial(_loader_of, x, y, batch_size), partial(ModelTrainer, self))
+                loader = partial(_loader_of, x, y, batch_size)
+                observer.fit(loader, partial(ModelTrainer, self), x)
                 return own(self, x, y, batch_size, *args, **kw)
             finally:
                 keras.Model.fit = fit
@@ -117,6 +118,7 @@ class ModelTrainer:
                 "which isn't compiled: call its compile() first"
             )
         self._model = model
+        self.on_cpu = False
 
     def whole(self, loader: Any, seconds: float) -> Timing:
         """Train on the loader's batches."""
@@ -135,6 +137,7 @@ class ModelTrainer:
             wait_for_devices(map_leaves(keras.ops.convert_to_tensor, each))
 
         leaves = flatten(batch)[0]
+        self.on_cpu = "cpu" in str(keras.ops.zeros(()).device).lower()
         if any(np.asarray(leaf).dtype.kind not in "biuf" for leaf in leaves):
             return None
         return timed(itertools.repeat(batch), copy, seconds, 2).batch_seconds

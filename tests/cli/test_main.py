@@ -386,9 +386,17 @@ def test_replay_of_a_batch_that_is_missing(tmp_path, say):
     assert "Traceback" not in errors
 
 
-def test_replay_without_a_loop(tmp_path, say):
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("print('nothing')", "came to its end without a call of Keras's fit"),
+        # Whose batches the doctor measures with a loader of its own.
+        (REPLAYED.replace("fit(train", "fit(data, np.arange(12)"), "SafeSequence .*, got ndarray"),
+    ],
+)
+def test_replay_without_a_loader(tmp_path, say, text, said):
     script = tmp_path / "train.py"
-    script.write_text("print('nothing')")
-    status, _, errors = say("replay", script, "--epoch", 0, "--step", 0)
+    script.write_text(text)
+    status, _, errors = say("replay", script, "--epoch", 0, "--step", 0, "--", "4")
     assert status == 1
-    assert "came to its end without a call of Keras's fit" in errors
+    assert re.search(said, errors)

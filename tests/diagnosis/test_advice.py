@@ -101,7 +101,8 @@ def test_advice_begins_with_what_brings_most(diagnosis, advice):
         (changed(TRANSFORMS, alone_computes=0.02), [], ["whole batch"]),
         (changed(TRANSFORMS, has_transform=False), [], ["whole batch"]),
         (COLLATION, ["uint8"], []),
-        (COPY, ["pinned memory"], []),
+        (COPY, ["pinned memory"], ["ctx="]),
+        (changed(COPY, workers=Workers("threads", 2, 4, "num_workers")), ["ctx="], []),
         (FOREIGN, ["SafeSequence"], []),
         (changed(STORAGE, queued_share=BUSY), [], ["%"]),
         (made_up(storage=0.038, store="uncached"), ["local disk (+300%)"], ["network share"]),
@@ -115,6 +116,8 @@ def test_advice_says_what_applies(diagnosis, said, unsaid):
 
 def test_advice_for_a_busy_device_is_no_other_loader():
     assert changed(STEP, replaced=REPLACED).advice == STEP.advice
+    (advice,) = made_up(whole=0.02, loader=0.003, alone=0.006, replaced=REPLACED).advice
+    assert advice.startswith(REPLACED)
 
 
 @pytest.mark.parametrize(

@@ -36,9 +36,14 @@ INLINE = Workers("inline", 0, 4)
         # Loader and step compete for the same cores if the step is computed on the CPU.
         (made_up(whole=0.02, loader=0.003), "step"),
         (made_up(storage=0.038, whole=0.02, loader=0.005), "storage"),
+        # A loader without workers adds its time; of a replaced one, the time isn't known.
+        (made_up(whole=0.013, loader=0.003, workers=INLINE), "storage"),
+        (made_up(whole=0.02, loader=0.001, workers=INLINE), "step"),
+        (made_up(whole=0.02, loader=0.001, replaced="another"), "loader"),
         # A copy below half of the step, and a quick one.
         (made_up(whole=0.0105, loader=0.005, copy=0.004), "step"),
         (made_up(whole=0.0005, loader=0.0001, same=0.0005, copy=0.0004), "step"),
+        (dataclasses.replace(COPY, on_cpu=True), "step"),
         # Fetching that computes belongs to the transforms.
         (made_up(storage=0.038, fetch_computes=0.8), "transforms"),
         # Rows of arrays that must be waited for.
