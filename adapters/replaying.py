@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from adapters.alignment import aligned_empty
 from adapters.batch.collate import as_leaf
 from adapters.batch.plan import BatchKey
+from adapters.batch.replacement import replacements_noted
 from adapters.batch.sourceplan import SourcePlan
 from adapters.errors import ContentError, RecordError
 from adapters.generators import DECODE, Place, generator
@@ -36,10 +37,12 @@ class Replay:
         epoch: The epoch of the batch.
         index: The index of the batch: ``seq[index]`` in that epoch.
         batch: The batch as the model receives it.
-        numbers: The numbers of its samples, int64 ``(batch,)``; for a source of whole batches, the
-            number of the batch.
+        numbers: The numbers of its samples, int64 ``(batch,)``, those that ``on_error="skip"`` took
+            included; for a source of whole batches, the number of the batch.
         origins: The file, record and crop of each sample.
         fetched: Maps a sample's number to the sample before user transforms.
+        replaced: The number of the sample that ``on_error`` replaced, by row. A function's row has
+            this number, too, in ``numbers``.
     """
 
     epoch: int
@@ -48,6 +51,7 @@ class Replay:
     numbers: NDArray[np.int64]
     origins: list[Origin]
     fetched: Callable[[int], Any] = field(repr=False, compare=False)
+    replaced: dict[int, int] = field(default_factory=dict)
 
     @property
     def labels(self) -> list[Any] | None:
@@ -139,12 +143,18 @@ class Replay:
         shapes = ", ".join(
             f"{_dtype_of(leaf)} {tuple(getattr(leaf, 'shape', ()))}" for leaf in leaves
         )
-        yield f"batch {self.index} of epoch {self.epoch}: {len(self.numbers)} samples, {shapes}"
+        count = len(self.numbers)
+        if count == 1 and leaves:  # Of a source of whole batches, perhaps.
+            count = (getattr(leaves[0], "shape", None) or [1])[0]
+        yield f"batch {self.index} of epoch {self.epoch}: {count} samples, {shapes}"
         labels = self.labels or [""] * len(self.numbers)
-        table = [("row", "sample", "label", "file", "record", "offset", "drawn")]
+        table = [("row", "sample", "label", "file", "record", "offset", "drawn", "on_error")]
         for row, (number, origin) in enumerate(zip(self.numbers.tolist(), self.origins)):
             place = (origin.file, origin.record, origin.offset)
-            cells = (row, number, labels[row], *place, origin.drawn)
+            before = self.replaced.get(row)
+            instead = f"in place of {before}" if before != number else "made by the function"
+            on_error = None if before is None else instead
+            cells = (row, number, labels[row], *place, origin.drawn, on_error)
             table.append(tuple("" if cell is None else str(cell) for cell in cells))  # type: ignore[arg-type]
         columns = [column for column in zip(*table) if any(column[1:])]
         widths = [max(map(len, column)) for column in columns]
@@ -169,20 +179,31 @@ def replay_batch(plan: SourcePlan, key: BatchKey, now: int) -> Replay:
             f"changes what the batches are between epochs; got {epoch}"
         )
     source = plan.source
+    replaced: dict[int, int] = {}
+    with replacements_noted() as noted:
+        batch = plan.batch(key, aligned_empty).batch
     if source.whole_batches:
         numbers = np.array([plan.order.first(*key.order_arguments)])
         origins = [Origin()]
     else:
-        numbers = np.array(plan.order.batch(*key.order_arguments))
+        numbers, replaced = numbers_used(plan.order.batch(*key.order_arguments), noted)
         origins = [
             source.origin(number, generator(plan.seed, epoch, number, DECODE))
             for number in numbers.tolist()
         ]
-    batch = plan.batch(key, aligned_empty).batch
 
     def fetched(number: int) -> Any:
         with Place(plan.seed, epoch, index) as place:
             place.sample(number)
             return plan.fetched(epoch, number)
 
-    return Replay(epoch, index, batch, numbers, origins, fetched)
+    return Replay(epoch, index, batch, numbers, origins, fetched, replaced)
+
+
+def numbers_used(
+    numbers: Iterable[int], noted: dict[int, int | None]
+) -> tuple[NDArray[np.int64], dict[int, int]]:
+    """The numbers of a batch's samples after replacements, and the replaced number by row."""
+    replaced = {row: int(number) for row, number in enumerate(numbers) if number in noted}
+    used = [number if (other := noted.get(number)) is None else other for number in numbers]
+    return np.array(used, np.int64), replaced

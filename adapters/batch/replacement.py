@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, Literal
 
 import numpy as np
@@ -16,6 +18,21 @@ OnError = Literal["raise", "skip"] | Callable[[Exception, int], Any]
 
 # With "skip": neighbours to try before the data set is considered broken.
 _TRIES = 100
+_noted: ContextVar[dict[int, int | None] | None] = ContextVar("_noted", default=None)
+
+
+@contextmanager
+def replacements_noted() -> Iterator[dict[int, int | None]]:
+    """Replaced samples of batches that this thread computes in the block, and those used instead.
+
+    Numbers; None for a sample that a function made.
+    """
+    noted: dict[int, int | None] = {}
+    token = _noted.set(noted)
+    try:
+        yield noted
+    finally:
+        _noted.reset(token)
 
 
 class Replacements:
@@ -46,18 +63,23 @@ class Replacements:
             finally:
                 del error  # Breaks the cycle of the traceback, this frame and the error.
         self.count += 1
+        noted = {} if (found := _noted.get()) is None else found
         if self._on_error != "skip":
             try:
                 replacement = self._on_error(error, number)
                 if replacement is None:
                     raise ValueError("on_error must return a sample, got None")
+                noted[number] = None
                 return replacement
             except BaseException as another:
                 note(another, f"in on_error, for sample {number}")
                 raise
         for step in range(1, min(_TRIES, self._size - 1) + 1):
+            another_number = (number + step) % self._size
             try:
-                return (sample or self._sample)((number + step) % self._size)
+                replacement = (sample or self._sample)(another_number)
+                noted[number] = another_number
+                return replacement
             except Exception as another:
                 if _concerns_all(another):
                     raise

@@ -202,7 +202,20 @@ def is_path(name: str) -> bool:
 
 
 def object_named(name: str) -> Any:
-    """Find the object of a ``FILE.py:NAME`` or ``MODULE:NAME``; a function is called."""
+    """Find the object of a ``FILE.py:NAME`` or ``MODULE:NAME``; a function is called.
+
+    The code runs as a program without arguments; its ``SystemExit`` is a ``ScriptError``.
+    """
+    arguments, sys.argv = sys.argv, [name.rpartition(":")[0]]
+    try:
+        return _object_named(name)
+    except SystemExit as error:
+        raise ScriptError(name) from error
+    finally:
+        sys.argv = arguments
+
+
+def _object_named(name: str) -> Any:
     place, _, attribute = name.rpartition(":")
     names = _names_in(place)
     if attribute not in names:

@@ -25,7 +25,7 @@ from adapters.batch.arranging import blocks_of, check_shuffle, order_of
 from adapters.batch.blocks import Blocks
 from adapters.batch.order import DrawnOrder, Order, replayed_epoch, replayed_key
 from adapters.batch.plan import WHOLE, BatchKey, ResumedEpoch
-from adapters.batch.replacement import OnError
+from adapters.batch.replacement import OnError, replacements_noted
 from adapters.engine import Engine, Waits, raise_as_itself
 from adapters.generator_search import generators_used
 from adapters.generators import DECODE, Place, generator, generator_argument
@@ -434,7 +434,7 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
             ValueError: The batch can't be computed again, see ``state_dict``; or it is from before
                 the state, with batches or shards of another size.
         """
-        from adapters.replaying import Replay  # Few trainings need it.
+        from adapters.replaying import Replay, numbers_used  # Few trainings need it.
 
         arguments.check_integer("epoch", epoch, 0)
         arguments.check_integer("batch", batch, None)
@@ -444,12 +444,14 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         key = self._replayed(epoch, int(batch), state)
         names = plan.samples(key)
         try:
-            numbers = np.array([int(name) for name in names], np.int64)
+            named = [int(name) for name in names]
         except (TypeError, ValueError):
             raise ValueError(
                 f"batch_sampler must give numbers for a batch to be replayed, got {names!r}"
             ) from None
-        made = self._computed(key)
+        with replacements_noted() as noted:
+            made = self._computed(key)
+        numbers, replaced = numbers_used(named, noted)
         origins = [
             records.origin(number, generator(plan.seed, epoch, number, DECODE))
             if records is not None
@@ -462,7 +464,7 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
                 place.sample(number, FIRST_RUN)
                 return plan.data[number]
 
-        return Replay(epoch, key.index, made, numbers, origins, fetched)
+        return Replay(epoch, key.index, made, numbers, origins, fetched, replaced)
 
     def _replayed(self, epoch: int, index: int, state: Any) -> BatchKey:
         """Return the key of a batch to be replayed."""

@@ -93,7 +93,7 @@ class Watch(FitCallback):
         self._fit: Any = None
         """Running ``Call``; None outside of ``fit``."""
         self._losses: collections.deque[float] = collections.deque(maxlen=_LATEST)
-        self._mean, self._samples = 0.0, 0
+        self._mean, self._samples, self._counted = 0.0, 0, 0
         self._averaged: bool | None = None
         """True if Keras passes a mean; None while mean and loss can't be told apart."""
         self._noticed_now: set[str] = set()
@@ -115,6 +115,7 @@ class Watch(FitCallback):
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Reset the mean."""
         self._mean, self._samples, self._averaged = 0.0, 0, None
+        self._counted = 0 if self._fit is None else self._running_number()
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Compute the batch's loss, and compare it with the usual ones."""
@@ -122,10 +123,10 @@ class Watch(FitCallback):
             return
         together = int(getattr(self.model, "steps_per_execution", 1))
         mean, before = float(logs["loss"]), self._mean
-        sequence = self._fit.sequence
-        epoch, step = sequence._progress.position()
-        last = epoch * (sequence._plan.num_batches or 0) + step  # Within an endless epoch.
-        numbers = range(max(0, last - together), last)
+        last = self._running_number()
+        # The last execution of an epoch may have fewer steps.
+        numbers = range(max(self._counted, last - together), last)
+        self._counted, together = last, len(numbers) or together
         samples = sum(self._fit.samples.get(number, 1) for number in numbers) or 1
         goes_on = batch + 1 > together and any(
             isinstance(each, Resume) for each in self._fit.fit_callbacks
@@ -148,6 +149,12 @@ class Watch(FitCallback):
         if usual > 0 and loss > self._spike * usual:  # Other medians give no scale.
             self._notice("spike", loss, numbers)
         self._losses.append(loss)
+
+    def _running_number(self) -> int:
+        """Number of the batch to train on next, counted over all epochs."""
+        sequence = self._fit.sequence
+        epoch, step = sequence._progress.position()
+        return int(epoch * (sequence._plan.num_batches or 0) + step)  # Within an endless epoch.
 
     def _is_mean(self, value: float) -> bool:
         """True if a mean among the model's metrics has this value."""

@@ -28,9 +28,9 @@ from adapters.viewing.peek import named_leaves
 
 # Samples per task.
 _RANGE = 64
-_SHOWN_LABELS, _SHOWN_CORRUPT = 12, 5
-# Integers with more distinct values than this are numbers, not labels.
-_MOST_LABELS = 100_000
+_SHOWN_LABELS, _SHOWN_CHARACTERS, _SHOWN_CORRUPT = 12, 60, 5
+# Integers with more distinct values than this are numbers, not labels, and longer texts contents.
+_MOST_LABELS, _MOST_LABEL_BYTES = 100_000, 256
 
 
 @dataclass(frozen=True)
@@ -39,13 +39,13 @@ class FieldStatistics:
 
     Args:
         name: The name of the member.
-        kind: "image", "array", "number" or "label".
+        kind: "image", "array", "number", "label", or "bytes" for long ``bytes`` or ``str``.
         count: The number of samples.
         mean: The mean of the values, per channel for images; None for labels.
         std: The standard deviation, likewise.
         low: The minimum.
         high: The maximum.
-        shapes: The number of samples of each shape.
+        shapes: The number of samples of each shape; of "bytes", of each length.
         counts: The number of samples of each label.
     """
 
@@ -64,9 +64,13 @@ class FieldStatistics:
         if self.kind == "label":
             yield f"{self.name}: labels, {len(self.counts)} different ones"
             for label, count in list(self.counts.items())[:_SHOWN_LABELS]:
-                yield f"    {label!r}: {count:,}"
+                yield f"    {_shortened(repr(label))}: {count:,}"
             if len(self.counts) > _SHOWN_LABELS:
                 yield f"    and {len(self.counts) - _SHOWN_LABELS} more"
+            return
+        if self.kind == "bytes":
+            lengths = [length for (length,) in self.shapes]
+            yield f"{self.name}: bytes, lengths {min(lengths):,} to {max(lengths):,}"
             return
         yield f"{self.name}: {self.kind}, {_sizes(self.shapes)}"
         if self.mean is not None and self.std is not None:
@@ -232,7 +236,9 @@ class _Field:
 
     shapes: Counter[tuple[int, ...]] = field(default_factory=Counter)
     labels: Counter[Any] = field(default_factory=Counter)
-    """Samples in which the member is an integer or a string."""
+    """Samples in which the member is an integer or a short string, while there are few."""
+    lengths: Counter[tuple[int, ...]] = field(default_factory=Counter)
+    """Samples in which the member is a string, by its bytes."""
     images: int = 0
     moments: _Moments | None = None
     low: float = np.nan
@@ -242,8 +248,14 @@ class _Field:
         """Count the member of one sample."""
         array = as_leaf(value)
         self.shapes[array.shape] += 1
-        if not array.ndim and array.dtype.kind in "biuO":
+        # A feature of one value, as decode="example" gives it, is an array of one.
+        if array.shape in ((), (1,)) and array.dtype.kind in "biuO":
             item = array.item()
+            if isinstance(item, (str, bytes)):
+                text = item.encode("utf-8", "surrogatepass") if isinstance(item, str) else item
+                self.lengths[len(text),] += 1
+                if len(text) > _MOST_LABEL_BYTES:
+                    return
             if isinstance(item, (int, str, bytes)):
                 self.labels[item] += 1
         if array.dtype.kind not in "biuf":
@@ -261,7 +273,9 @@ class _Field:
         self.images += other.images
         self.low, self.high = np.fmin(self.low, other.low), np.fmax(self.high, other.high)
         self.shapes.update(other.shapes)
-        self.labels.update(other.labels)
+        self.lengths.update(other.lengths)
+        if len(self.labels) <= _MOST_LABELS:
+            self.labels.update(other.labels)
         if other.moments is not None:
             self._add_moments(other.moments)
 
@@ -279,6 +293,8 @@ class _Field:
                 counts = dict(sorted(self.labels.items()))
             except TypeError:  # Labels of several types.
                 counts = dict(self.labels.most_common())
+        elif self.lengths.total() == samples:
+            kind, shapes = "bytes", dict(self.lengths.most_common())
         else:
             arrays = "array" if any(shapes) else "number"
             kind = "image" if self.images == samples else arrays
@@ -305,6 +321,10 @@ def _count(
             for name, value in named_leaves(sample):
                 fields.setdefault(name or "sample", _Field()).count(value)
     return fields, corrupt
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
 
 
 def _sizes(shapes: dict[tuple[int, ...], int]) -> str:

@@ -21,7 +21,14 @@ from adapters.packing import pack
 from adapters.records import example
 from tests.batches import exact
 from tests.keras.py_datasets import Given, Shuffling
-from tests.keras.recording import BACKEND, NEEDS_RESUME, built_recorder, numbers, sequence_of
+from tests.keras.recording import (
+    BACKEND,
+    NEEDS_RESUME,
+    SEVERAL_STEPS,
+    built_recorder,
+    numbers,
+    sequence_of,
+)
 from tests.packing.materials import folder, jpeg
 
 pytestmark = pytest.mark.one_keras
@@ -123,8 +130,12 @@ def test_sheet_of_a_damaged_image(tmp_path):
             writer.write(example.encode({"image/encoded": image, "image/class/label": number}))
     source = open_records(tmp_path / "x.tfrecord", decode=ImageDecoder(32))
     with SafeSequence(source, 2, workers=0, on_error="skip") as sequence:
-        page = decode(sequence.replay(0, 0).sheet(tmp_path / "sheet.png").read_bytes())
+        replay = sequence.replay(0, 0)
+    page = decode(replay.sheet(tmp_path / "sheet.png").read_bytes())
     assert (page[132:260] != 255).any()
+    assert (replay.numbers.tolist(), replay.replaced) == ([0, 0], {1: 1})
+    assert [origin.record for origin in replay.origins] == replay.labels == [0, 0]
+    assert str(replay).splitlines()[-1].endswith("in place of 1")
 
 
 def test_sheet_without_images(tmp_path):
@@ -159,6 +170,7 @@ def test_replay_calls_hooks():
 def test_replay_of_another_epoch_of_the_source():
     with SafeSequence(Shuffling(2), workers=0) as sequence:
         assert sequence.replay(0, 1).numbers.tolist() == [1]
+        assert f": {len(sequence[1][0])} samples, " in str(sequence.replay(0, 1))
         with pytest.raises(ValueError, match="epoch must be the current one, 0"):
             sequence.replay(1, 0)
 
@@ -331,6 +343,19 @@ def test_watch_a_step_of_ones_own():
         model.fit(sequence, shuffle=False, callbacks=[watch], verbose=0)
     (found,) = watch.noticed
     assert (found.batch, found.loss) == (50, pytest.approx(30, rel=1e-2))
+
+
+@SEVERAL_STEPS
+def test_watch_several_steps_in_an_execution():
+    """The last execution of an epoch has one of three steps."""
+    labels = np.ones((61, 1), "float32")
+    labels[60] = 9
+    model, watch = zero(), Watch()
+    model.compile(keras.optimizers.SGD(0.0), "mse", steps_per_execution=3)
+    with SafeSequence((labels, labels), 1, workers=0) as sequence:
+        model.fit(sequence, epochs=2, shuffle=False, callbacks=[watch], verbose=0)
+    (found,) = watch.noticed
+    assert (found.epoch, found.batch, found.loss) == (0, 60, pytest.approx(81, rel=1e-3))
 
 
 def test_watch_each_fit_anew():
