@@ -144,7 +144,7 @@ class Pad(ByMember):
         """Pad one member; return its array, or the array with its lengths."""
         ndim = arrays[0].ndim
         axes = tuple(axis for axis in self._axes if axis < ndim)
-        same_rest(arrays, axes, where)
+        same_rest(arrays, self._axes, where)
         dtype = common_dtype(arrays)
         value = filler(value, dtype, where)
         along = axes[0] if axes else 0

@@ -70,7 +70,13 @@ class Replay:
             The whole image if the source stores images: uint8 ``(height, width, 3)``, or with its
             original dtype and channels if it can't be decoded as such. Otherwise the source's
             sample.
+
+        Raises:
+            IndexError: The batch has no such row.
         """
+        count = len(self.numbers)
+        if not -count <= row < count:
+            raise IndexError(f"row must be in range({-count}, {count}), got {row}")
         encoded = self.origins[row].encoded
         if encoded is not None:
             try:

@@ -87,10 +87,11 @@ def order_of(
         weighted = weights if isinstance(weights, Weighted) else Weighted(weights)
         arrangement = weighted.of(size, seed)
     elif bucket_by is not None:
-        from adapters.batch.buckets import Buckets
+        from adapters.batch.buckets import Buckets, checked_lengths
 
-        buckets = bucket_by if isinstance(bucket_by, Buckets) else Buckets(bucket_by)
-        arrangement = buckets.of(size, bool(shuffle), seed)
+        if not isinstance(bucket_by, Buckets):
+            bucket_by = Buckets(checked_lengths("bucket_by", bucket_by))
+        arrangement = bucket_by.of(size, bool(shuffle), seed)
     elif blocks is not None:
         arrangement = blocks.of(size, bytes_of_samples(source, tolerant), seed)
         if source is not None:

@@ -35,6 +35,21 @@ from adapters.structure import as_array
 _MOST_LENGTHS = 1024
 
 
+def checked_lengths(name: str, lengths: Any) -> NDArray[Any]:
+    """Check the lengths of samples, the argument ``name``, and return them as an array."""
+    array = np.asarray(as_array(lengths))
+    if array.ndim != 1 or not len(array):
+        got = f"shape {array.shape}" if array.ndim else reprlib.repr(lengths)
+        raise ValueError(
+            f"{name} must have one length for each sample, shape (samples,), got {got}"
+        )
+    if array.dtype.kind not in "biuf":
+        raise TypeError(f"{name} must be numbers, one for each sample, got {array.dtype}")
+    if not (array.min() >= 0 and np.isfinite(array.max())):
+        raise ValueError(f"{name} must be lengths >= 0, got {array.min()} to {array.max()}")
+    return array
+
+
 class Buckets:
     """``bucket_by=Buckets(...)``: bounds between buckets, and the cost of padding to them.
 
@@ -59,17 +74,8 @@ class Buckets:
     """
 
     def __init__(self, lengths: Any, shapes: int = 8) -> None:
-        array = np.asarray(as_array(lengths))
-        if array.ndim != 1 or not len(array):
-            got = f"shape {array.shape}" if array.ndim else reprlib.repr(lengths)
-            raise ValueError(
-                f"bucket_by must have one length for each sample, shape (samples,), got {got}"
-            )
-        if array.dtype.kind not in "biuf":
-            raise TypeError(f"bucket_by must be numbers, one for each sample, got {array.dtype}")
+        array = checked_lengths("lengths", lengths)
         check_integer("shapes", shapes, 1)
-        if not (array.min() >= 0 and np.isfinite(array.max())):
-            raise ValueError(f"bucket_by must be lengths >= 0, got {array.min()} to {array.max()}")
         self.bounds: list[Any] = _bounds(array, int(shapes))
         self._lengths = array
         codes = np.searchsorted(np.array(self.bounds), array)

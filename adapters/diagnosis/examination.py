@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import numbers
 import time
 from collections.abc import Callable
 from typing import Any
@@ -84,8 +85,8 @@ def diagnose(
         report.
 
     Raises:
-        TypeError: ``step`` is neither a function nor a compiled Keras model, or the loader can't be
-            iterated over.
+        TypeError: ``step`` is neither a function nor a compiled Keras model, ``seconds`` or ``t``
+            no number, or the loader can't be iterated over.
         ValueError: ``seconds`` or ``t`` isn't above 0, ``to_device`` is given without a function as
             ``step``, or the loader has no batches.
 
@@ -96,7 +97,10 @@ def diagnose(
         >>> diagnose(batches, lambda batch: time.sleep(0.001), seconds=0.1).bottleneck
         'step'
     """
+    value: Any
     for name, value in (("seconds", seconds), ("t", t)):
+        if value is not None and not isinstance(value, numbers.Real):
+            raise TypeError(f"{name} must be a number > 0, got {value!r}")
         if value is not None and not value > 0:
             raise ValueError(f"{name} must be > 0 seconds, got {value!r}")
     return examine(loader, trainer_of(step, to_device), t, seconds, lambda done, total: None)

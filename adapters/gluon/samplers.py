@@ -93,6 +93,12 @@ def given_sampler(
 
     Checks which arguments exclude each other; a sampler also excludes ``ours``.
     """
+    for name, value in (("sampler", sampler), ("batch_sampler", batch_sampler)):
+        iterable = hasattr(value, "__iter__") or hasattr(value, "__getitem__")
+        if value is not None and not iterable:
+            raise TypeError(
+                f"{name} must be an iterable of sample numbers, or of lists of them, got {value!r}"
+            )
     if sampler is not None or batch_sampler is not None:
         for name, value in ours.items():
             if value is not None:

@@ -91,9 +91,9 @@ def materialize(source: Any, folder: str | os.PathLike[str]) -> Source:
         >>> decoded[1][0].tolist(), int(decoded[1][1])
         ([4.0, 5.0, 6.0, 7.0], 1)
     """
-    if not os.fspath(folder):
+    if not (given := local_path(folder, "folder")):
         raise ValueError(f"folder must be a path, got {folder!r}")
-    place = Path(os.path.abspath(local_path(folder, "folder")))
+    place = Path(os.path.abspath(given))
     stages = _stages_of(source_given(source, "source"), source)
     while (found := _manifest_in(place)) is None:
         try:
@@ -101,10 +101,12 @@ def materialize(source: Any, folder: str | os.PathLike[str]) -> Source:
         except FolderInUseError:
             time.sleep(_LOOK_SECONDS)
     if found.settings["source"] != stages.version:
+        same = found.settings.get("files") == stages.files
+        differs = f", {'with another decode' if same else 'of other files'}" if stages.files else ""
         raise ValueError(
             f"folder {os.fspath(folder)!r} has the samples of another source, or of files or a "
-            f"decoder that have changed since ({found.settings['about']}; now {stages.about}): "
-            "give another folder, or remove this one"
+            f"decoder that have changed since ({found.settings['about']}; now {stages.about}"
+            f"{differs}): give another folder, or remove this one"
         )
     columns, treedef = columns_in(found.settings)
     paths = [place / packed.name for packed in found.files]
@@ -134,6 +136,7 @@ class _Stages:
         about: Description of the source, for messages.
         is_known: True if ``version`` shows every change; for users' data sets and functions, it
             doesn't.
+        files: Fingerprint of the source without its ``decode``, for messages; "" if it has none.
     """
 
     before: Source
@@ -143,6 +146,7 @@ class _Stages:
     version: str
     about: str
     is_known: bool = True
+    files: str = ""
 
 
 def _stages_of(source: Source, given: Any) -> _Stages:
@@ -157,6 +161,7 @@ def _stages_of(source: Source, given: Any) -> _Stages:
             before=whole.before.select(source.numbers),
             version=digest([whole.version, numbers]),
             about=f"{len(source)} of {whole.about}",
+            files=whole.files and digest([whole.files, numbers]),
         )
     if isinstance(source, ImageTuples):
         return _of_tuples(source)
@@ -204,6 +209,7 @@ def _of_tuples(source: ImageTuples) -> _Stages:
         digest([part.version for part in parts]),
         " with ".join(part.about for part in parts),
         all(part.is_known for part in parts),
+        digest([part.files for part in parts]),
     )
 
 
@@ -238,7 +244,8 @@ def _of_decoded(source: Decoded) -> _Stages:
     about = f"{len(source)} {source.unit}s"
     classes = getattr(source, "classes", None)
     version = digest([source.version, *_described(before.content)])
-    return _Stages(before, decoders, fields, classes, version, about, is_known)
+    files = digest([source.version])
+    return _Stages(before, decoders, fields, classes, version, about, is_known, files)
 
 
 def _first_half(field: Field) -> Field:
@@ -325,7 +332,7 @@ def _write_samples(folder: Path, stages: _Stages) -> None:
     inputs = Inputs(samples, stages.classes, fingerprint, fetch)
     while True:
         # For reading the records, and for detecting that they are out of date.
-        about = {"source": stages.version, "about": stages.about}
+        about = {"source": stages.version, "about": stages.about, "files": stages.files}
         settings = {**about, **described(columns, treedef)}
         try:
             run = Run(folder / _STEM, inputs, _FORMAT, settings, _SHARD_BYTES, "raise")

@@ -32,7 +32,8 @@ class RecordWriter:
         format: ``"recordio"`` or ``"tfrecord"``.
 
     Raises:
-        OSError: The folder can't be written to.
+        OSError: The folder can't be written to, or ``path`` is a folder.
+        TypeError: ``path`` is no path.
         ValueError: An unknown format, or the URL of a store: ``pack`` writes to those.
 
     Example:
@@ -51,6 +52,11 @@ class RecordWriter:
             raise ValueError(f"format must be {listed()}, got {format!r}")
         # Absolute, as the working directory may change before the end.
         self._path = Path(os.path.abspath(local_path(path, "path")))
+        if self._path.is_dir():
+            raise IsADirectoryError(
+                f"path must be that of a file, got {os.fspath(path)!r}, which is a folder: name a "
+                "file in it"
+            )
         self._codec = CODECS[format]
         self._temporary = self._path.with_name(f".{self._path.name}.{uuid.uuid4().hex}.tmp")
         self._offsets, self._sizes, self._keys = array("q"), array("q"), array("Q")

@@ -58,9 +58,12 @@ def local_path(path: str | os.PathLike[str], name: str) -> str:
     """Return a path on this machine, also of a ``file://`` URL; ``name`` is the argument.
 
     Raises:
+        TypeError: It is no path.
         ValueError: It is the URL of a store.
     """
-    text = as_path(os.fspath(path)) if isinstance(path, str) else os.fspath(path)
+    if not isinstance(path, (str, os.PathLike)):
+        raise TypeError(f"{name} must be a path, got {path!r}")
+    text = as_path(path) if isinstance(path, str) else os.fspath(path)
     if is_url(text):
         raise ValueError(f"{name} must be on a disk of this machine, got {clean(text)!r}")
     return text

@@ -128,6 +128,7 @@ def test_weights_and_lengths_are_checked(given, error, message):
     ("make", "message"),
     [
         (lambda: Weighted([1, 2], 0), "samples must be >= 1 or None, got 0"),
+        (lambda: Buckets([]), "lengths must have one length for each sample"),
         (lambda: Buckets([1], 0), "shapes must be >= 1, got 0"),
         (lambda: class_balanced([]), "labels must have one class for each sample"),
         (lambda: class_balanced([[0, 1]]), "labels must have one class for each sample"),

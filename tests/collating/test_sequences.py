@@ -116,6 +116,7 @@ PAIR, UNEQUAL = [([1], 1)], [([], []), ([], [1])]
         (ValueError, r"a dict of \['b'\] in sample 1", lambda: padded([{"a": 1}, {"b": 1}])),
         (ValueError, r"axis 0 only: sample 1 .* shape \(2, 3\)", lambda: padded(OTHER_AXIS)),
         (ValueError, "along axis 0 only", lambda: ragged()(OTHER_AXIS)),
+        (ValueError, "along axis 3 only", lambda: pad(0, axis=3)(OTHER_AXIS)),
         (ValueError, r"\[1\] must have equal shapes", lambda: padded(UNEQUAL, value=(0, None))),
         (TypeError, "a number that uint8 holds", lambda: padded(of(1, dtype="u1"), value=-100)),
         (TypeError, "that int32 holds .* got nan", lambda: padded(of(1), value=float("nan"))),

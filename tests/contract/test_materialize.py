@@ -219,7 +219,7 @@ def test_source_whose_files_changed_is_refused(tmp_path):
     materialize(open_records(path, decode=DECODERS[0]), tmp_path / "decoded")
     materialize(open_records(path, decode=DECODERS[0]), tmp_path / "decoded")
     os.utime(path, ns=(1, 1))
-    with pytest.raises(ValueError, match="have changed since"):
+    with pytest.raises(ValueError, match=r"have changed since .*, of other files"):
         materialize(open_records(path, decode=DECODERS[0]), tmp_path / "decoded")
 
 
@@ -433,8 +433,10 @@ def test_file_that_is_cut_or_gone_is_told(tmp_path):
 def test_decoder_of_a_subclass(tmp_path):
     path = jpeg_file(tmp_path, "recordio")
     materialize(open_records(path, decode=Mine(8)), tmp_path / "b")
-    with pytest.raises(ValueError, match="another source"):
+    with pytest.raises(ValueError, match=r"another source.*, with another decode"):
         materialize(open_records(path, decode=Mine(9)), tmp_path / "b")
+    with pytest.raises(TypeError, match="folder must be a path, got 5"):
+        materialize(np.zeros(3), 5)
 
 
 def test_data_set_that_grows_ends(tmp_path):

@@ -71,6 +71,7 @@ def test_what_rolls_over_on_a_shard_is_its_own(order):
         ({"shard": (0, 24)}, ValueError, "leave every shard a sample, got 24 shards of 23"),
         ({"shard": (0, 2), "shuffle": True}, ValueError, "give all of them the same seed"),
         ({"shard": "auto", "shuffle": True}, ValueError, "shard needs a seed with a random order"),
+        ({"sampler": 5}, TypeError, "sampler must be an iterable of sample numbers, "),
         ({"shard": "auto", "sampler": [1, 2]}, ValueError, "have them do what shard would"),
         (
             {"shard": (0, 2), "batch_sampler": [[1]], "batch_size": None},

@@ -60,6 +60,8 @@ def test_replay():
                 np.testing.assert_equal(replay.batch, epochs[epoch][index])
                 assert replay.labels == replay.numbers.tolist() == epochs[epoch][index][1].tolist()
         assert sequence.state_dict() == state
+        with pytest.raises(IndexError, match=r"row must be in range\(-4, 4\), got 4"):
+            replay.before(4)
 
 
 def test_replay_of_batches_that_fit_permutes():
