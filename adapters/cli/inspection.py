@@ -62,7 +62,7 @@ def add_parser(subparsers: Any) -> None:
         "--batches",
         type=arguments.positive,
         default=2,
-        help="that are shown of a loader (default: %(default)s)",
+        help="batches shown of a loader (default: %(default)s)",
     )
     command.add_argument("--sheet", metavar="PNG", help="also draw their images into this file")
     command.add_argument(

@@ -43,7 +43,8 @@ def add_parser(subparsers: Any) -> None:
         "--seed",
         type=arguments.seed,
         default="auto",
-        help='of the order: a number shuffles, "none" doesn\'t; else what comes sorted by class',
+        help='a number shuffles, "none" doesn\'t; by default, only input sorted by class is '
+        "shuffled",
     )
     command.set_defaults(run=run_pack)
 

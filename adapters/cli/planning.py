@@ -42,17 +42,24 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
     )
     plan.add_argument("--model", help=", ".join(MODELS))
     plan.add_argument("--device", help=", ".join(DEVICES))
-    plan.add_argument("--batch-size", type=arguments.positive, metavar="N", help="n, of one GPU")
-    plan.add_argument("--gpus", type=arguments.positive, default=1, help="of one experiment")
-    plan.add_argument("--experiments", type=arguments.positive, default=1, help="that run at once")
     plan.add_argument(
-        "--example-bytes", type=arguments.size, metavar="SIZE", help="as stored: 64KB"
+        "--batch-size", type=arguments.positive, metavar="N", help="batch size of one GPU"
+    )
+    plan.add_argument("--gpus", type=arguments.positive, default=1, help="GPUs of one experiment")
+    plan.add_argument(
+        "--experiments", type=arguments.positive, default=1, help="concurrent experiments"
+    )
+    plan.add_argument(
+        "--example-bytes",
+        type=arguments.size,
+        metavar="SIZE",
+        help="stored bytes of an example, such as 64KB",
     )
     plan.add_argument(
         "--examples", type=arguments.positive, metavar="COUNT", help="in the data set"
     )
     plan.add_argument(
-        "--step-ms", type=arguments.above_zero, metavar="MS", help="t, as you measured it"
+        "--step-ms", type=arguments.above_zero, metavar="MS", help="measured time of a step"
     )
     rate = plan.add_mutually_exclusive_group()
     rate.add_argument(

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import numbers
 import time
 from collections.abc import Callable
 from typing import Any
@@ -97,9 +96,8 @@ def diagnose(
         >>> diagnose(batches, lambda batch: time.sleep(0.001), seconds=0.1).bottleneck
         'step'
     """
-    value: Any
     for name, value in (("seconds", seconds), ("t", t)):
-        if value is not None and not isinstance(value, numbers.Real):
+        if value is not None and not hasattr(value, "__float__"):
             raise TypeError(f"{name} must be a number > 0, got {value!r}")
         if value is not None and not value > 0:
             raise ValueError(f"{name} must be > 0 seconds, got {value!r}")

@@ -47,11 +47,11 @@ class Diagnosis(Verdict):
 
         If the bottleneck isn't ``certain``, the only advice is to measure again.
         """
-        again = "measure again when the machine has nothing else to do"
+        again = "measure again on an idle machine"
         if not self.certain:
             return (
-                f"nothing, on the strength of these figures: {again}, and for longer (--seconds, "
-                "or seconds=)",
+                f"nothing yet: these figures are too uncertain; {again}, and for longer "
+                "(--seconds, or seconds=)",
             )
         if self.noise:
             texts = [change.text for change in changes_for(self)]

@@ -98,7 +98,7 @@ class Sweep:
         yield from (f"not tried: {each}" for each in self.left_out)
         gain = ""
         if self.own is not None:
-            gain = f", {gain_in_words(medians[best] / medians[self.own])} beside its own setting"
+            gain = f", {gain_in_words(medians[best] / medians[self.own])} over its present setting"
         yield f"recommended, at {medians[best]:,.0f} samples/s of the loader alone{gain}:"
         yield f"  {self.call(best.kind, best.argument, best.queue)}"
 

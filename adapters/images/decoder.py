@@ -289,7 +289,7 @@ class ImageDecoder:
 
     def _check(self) -> None:
         if self.crop is not None and self.size is None:
-            raise ValueError(f"size must be given with crop={self.crop!r}: of what is cut out")
+            raise ValueError(f"crop={self.crop!r} needs size, the size of the crop")
         whole_or_part = self.crop in ("center", "random") or (self.crop, self.size) == (None, None)
         if self.resize_short is not None and not whole_or_part:
             raise ValueError(

@@ -339,13 +339,14 @@ def _parts_of(folder: str) -> list[str]:
         found = {entry.path: entry.is_dir() for entry in entries}
     parts = sorted(_record_files(path for path in found if not found[path]))
     if not parts:
-        there = "an empty one"
+        there = f"the folder {folder!r}, an empty one"
         if _record_files(path for path in found if found[path]):
             there = (
-                f"one of folders alone: {os.path.join(folder, '*', 'part-*')!r} names the files in "
-                "them, and open_images opens folders of images"
+                f"{folder!r}, which holds only folders: use "
+                f"{os.path.join(folder, '*', 'part-*')!r} for the files in them; open_images opens "
+                "folders of images"
             )
-        raise FileNotFoundError(f"paths must name record files, got the folder {folder!r}, {there}")
+        raise FileNotFoundError(f"paths must name record files, got {there}")
     return parts
 
 

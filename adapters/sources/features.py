@@ -281,7 +281,7 @@ def _shape(shape: Any) -> tuple[int | None, ...]:
             f"shape must be whole numbers, like (28, 28), got {shape!r}; None comes first"
         ) from None
     if None in sides[1:]:
-        raise ValueError(f"shape must have None, a length that varies, first or not, got {sides}")
+        raise ValueError(f"shape may have None, for a varying length, only first, got {sides}")
     if any(side is not None and side < 1 for side in sides):
         raise ValueError(f"shape must have numbers >= 1, got {sides}")
     return sides

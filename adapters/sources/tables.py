@@ -403,10 +403,7 @@ def _of_names(
 ) -> tuple[NDArray[Any], list[str] | None, NDArray[np.bool_] | None]:
     for row, label in enumerate(labels):
         if not isinstance(label, str):
-            raise TypeError(
-                f"labels must all be names where one is, got {label!r} in row {row}: leave the row "
-                "out, or give it a name"
-            )
+            raise TypeError(f"labels must be all names or all numbers, got {label!r} in row {row}")
     found = sorted(set(labels))
     names = found if classes is None else classes
     numbers = {name: number for number, name in enumerate(names)}

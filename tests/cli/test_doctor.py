@@ -319,7 +319,7 @@ def test_tune_prints_a_table_and_a_line(file, tune, monkeypatch, name, size, rou
     assert {line.split()[0] for line in lines[2:-2]} == {"auto", "inline", "threads", "not"}
     assert any(line.startswith("not tried: processes: ") for line in lines)
     assert lines[-2].startswith("recommended, at 9 samples/s of the loader alone, ")
-    assert lines[-2].endswith(" beside its own setting:")
+    assert lines[-2].endswith(" over its present setting:")
     assert lines[-1].startswith("  SafeSequence(..., workers=1, use_multiprocessing=False, ")
 
 

@@ -259,7 +259,7 @@ def test_folder_of_parts_on_the_command_line(spark, capsys):
 
 def test_folder_without_parts_is_an_error(tmp_path):
     (tmp_path / "label=0").mkdir()
-    with pytest.raises(FileNotFoundError, match=r"one of folders alone.*part-\*.*open_images"):
+    with pytest.raises(FileNotFoundError, match=r"which holds only folders.*part-\*.*open_images"):
         open_records(tmp_path)
     with pytest.raises(FileNotFoundError, match="an empty one"):
         open_records(tmp_path / "label=0")

@@ -144,7 +144,7 @@ def test_contradiction_is_said_and_nothing_advised(changes, said):
     assert lines[0] == "bottleneck: can't be told, figures contradict each other"
     assert f"contradiction: {found}" in lines
     (advice,) = diagnosis.advice
-    assert advice.startswith("nothing, on the strength of these figures")
+    assert advice.startswith("nothing yet: these figures are too uncertain")
 
 
 @pytest.mark.parametrize(
@@ -207,7 +207,7 @@ def test_noise_leaves_a_bottleneck_that_all_rounds_name(changes, queued, certain
     assert diagnosis.certain is certain
     if not certain:
         assert str(diagnosis).startswith("bottleneck: can't be told, the machine is too noisy")
-        assert diagnosis.advice[0].startswith("nothing, on the strength of these figures")
+        assert diagnosis.advice[0].startswith("nothing yet: these figures are too uncertain")
 
 
 @pytest.mark.parametrize("quiet", [STORAGE, TRANSFORMS])

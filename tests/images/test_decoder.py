@@ -41,7 +41,7 @@ def rng_of(number: int = 0, epoch: int = 0) -> np.random.Generator:
         ({"size": (5, 5, 3)}, ValueError, r"size must be \(height, width\), .* got \(5, 5, 3\)"),
         ({"size": 224.0}, TypeError, r"size must be an integer >= 1 pixel, got 224.0"),
         ({"crop": "centre"}, ValueError, r"crop must be one of None, 'center', .* got 'centre'"),
-        ({"crop": "center"}, ValueError, r"size must be given with crop='center'"),
+        ({"crop": "center"}, ValueError, r"crop='center' needs size"),
         ({"resize_short": 0}, ValueError, r"resize_short must be >= 1 pixel, got 0"),
         ({"size": 5, "resize_short": 6}, ValueError, r"resize_short goes with .* got crop=None"),
         ({"area": 0.5}, ValueError, r"area must be \(least, most\), got 0.5"),
