@@ -143,14 +143,10 @@ def test_statistics_of_lists():
 
 
 def test_statistics_of_contents_are_no_labels():
-    """As they are read from records by ``decode="example"``."""
-    rows = [{"image": bytes(300 + n), "label": np.array([n % 2])} for n in range(8)]
+    rows = [{"a": bytes(300 + n), "b": "é" * (200 - n), "c": np.array([n % 2])} for n in range(8)]
     found = statistics(rows, progress=False)
-    assert found.fields[1].counts == found.labels == {0: 4, 1: 4}
-    assert found.fields[0].kind == "bytes"
-    assert "image: bytes, lengths 300 to 307" in str(found)
-    long = statistics(["é" * 200, "a" * 200], progress=False)
-    assert str(long).endswith("sample: bytes, lengths 200 to 400")
+    assert found.fields[2].counts == found.labels == {0: 4, 1: 4}
+    assert "a: bytes, lengths 300 to 307\nb: bytes, lengths 386 to 400\n" in str(found)
     assert str(statistics(["a" * 200], progress=False)).endswith("aa...: 1")
 
 
