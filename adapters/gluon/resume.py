@@ -46,17 +46,16 @@ _STREAM = 4  # Stream of the seeds of MXNet's generator.
 class Resume(TrainBegin, EpochBegin, BatchEnd, EpochEnd, TrainEnd):  # type: ignore[misc]
     """Saves a training with Gluon while it runs, so that it continues exactly after a crash.
 
-    The saved state consists of the parameters, the states of the ``Trainer`` with its optimizer,
-    the position of the loader, the epoch, ``random`` and ``numpy.random``, and ``extra``. The state
-    of MXNet's generator, which ``Dropout`` uses, can't be read. With ``seed``, it is seeded before
-    each batch with a number that depends only on the seed, the epoch and the batch, so that it
-    continues exactly too. Metrics of an ``Estimator`` start from scratch after a resume.
+    Saved are the parameters, the states of the ``Trainer`` with its optimizer, the position of the
+    loader, the epoch, ``random`` and ``numpy.random``, and ``extra``. The state of MXNet's
+    generator, which ``Dropout`` uses, can't be read. With ``seed``, it is seeded before each batch,
+    by the seed, the epoch and the batch alone, so that it continues exactly. Metrics of an
+    ``Estimator`` start from scratch after a resume.
 
     Args:
-        folder: Folder of the files. It is created if needed. Use a new one for a new training. The
+        folder: Folder of the files, created if needed. Use a new one for a new training. The
             processes of a job share it if the loader of each has its ``shard``: rank 0 writes.
-        loader: Loader of the training, from ``gluon_loader``, with a ``seed`` if anything is
-            random.
+        loader: Loader of ``gluon_loader``, with a ``seed`` if anything is random.
         every: Interval between saves: seconds (30), or text, ``"5 min"``, ``"500 batches"`` or
             ``"1 epoch"``.
         keep: Number of files to keep.
@@ -137,8 +136,10 @@ class Resume(TrainBegin, EpochBegin, BatchEnd, EpochEnd, TrainEnd):  # type: ign
             The epoch, from 0.
 
         Raises:
+            OSError: A file can't be read.
             RuntimeError: Another training uses the folder.
-            ValueError: ``net``, ``trainer`` or the loader differs from that of the saved training.
+            ValueError: All files are damaged, or ``net``, ``trainer`` or the loader differs from
+                that of the saved training.
         """
         check_integer("count", count, 0)
         try:
@@ -186,8 +187,10 @@ class Resume(TrainBegin, EpochBegin, BatchEnd, EpochEnd, TrainEnd):  # type: ign
     def train_end(self, estimator: Any, *args: Any, **kwargs: Any) -> None:
         """Save at the end of ``fit``."""
         self._loader._without_batches = False  # Still True if fit read another loader.
-        self._end()
-        self._leave()
+        try:
+            self._end()
+        finally:
+            self._leave()
 
     # --- the state ---
 
@@ -240,8 +243,10 @@ class Resume(TrainBegin, EpochBegin, BatchEnd, EpochEnd, TrainEnd):  # type: ign
             self._save()
 
     def _leave(self) -> None:
-        self._writer.wait()
-        self._lock.release()
+        try:
+            self._writer.wait()
+        finally:  # Ctrl-C may end the wait.
+            self._lock.release()
 
     def _seed_batch(self) -> None:
         if self._seed is not None:

@@ -31,38 +31,37 @@ log = logging.getLogger("adapters")
 class Resume(FitCallback):
     """Saves a training while it runs, so that ``fit`` continues it exactly after a crash.
 
-    ``fit`` with this callback resumes from the newest file in the folder, or starts from scratch if
-    there is none. The losses of the following batches equal those of an uninterrupted run, bit for
-    bit on the same backend and kind of device, for any number of workers. The saved state consists
-    of:
+    ``fit`` resumes from the newest file in the folder, or starts from scratch if there is none. The
+    losses of the following batches equal those of an uninterrupted run, bit for bit on the same
+    backend and kind of device, for any number of workers. Saved are:
 
     - the weights, the optimizer, and the metrics of the epoch so far,
     - Keras's epoch and batch,
-    - the positions of the ``SafeSequence`` that ``fit`` trains on and of the one for validation,
+    - the positions of the ``SafeSequence`` for training and of the one for validation,
     - the state of Keras's callbacks, and of others with ``state_dict()`` and
       ``load_state_dict(state)``,
     - the random generators: Keras's, ``random``, ``numpy.random`` and PyTorch's.
 
     If weights become NaN or infinite, nothing is saved, with a WARNING.
 
-    A finished training stays finished: another ``fit`` trains nothing, or continues if it has more
-    ``epochs``. Use a new folder for a new training. The processes of a job share a folder if the
-    data of each has its ``shard``: rank 0 writes, and all read. A folder that another training uses
-    is refused.
+    A finished training stays finished: another ``fit`` continues only if it has more ``epochs``.
+    Use a new folder for a new training. The processes of a job share a folder if the data of each
+    has its ``shard``: rank 0 writes, all read. A folder that another training uses is refused.
 
     Args:
-        folder: Folder of the files. It is created if needed.
+        folder: Folder of the files, created if needed.
         every: Interval between saves: seconds (30), or text, ``"5 min"``, ``"500 batches"`` or
             ``"1 epoch"``.
         keep: Number of files to keep.
 
     Raises:
         ImportError: In ``fit``: this Keras can't start within an epoch.
+        OSError: In ``fit``: a file can't be read.
         RuntimeError: In ``fit``: another training uses the folder.
         TypeError: An argument has the wrong type, or ``fit`` trains on no ``SafeSequence``.
-        ValueError: An argument is out of range; or in ``fit``, another callback also sets where it
-            starts, the model or the data differs from that of the saved training, or
-            ``steps_per_epoch`` is too small.
+        ValueError: An argument is out of range; or in ``fit``, all files are damaged, another
+            callback sets the start, the model or the data differs from that of the saved training,
+            or ``steps_per_epoch`` is too small.
 
     Example:
         >>> import tempfile
@@ -161,8 +160,10 @@ class Resume(FitCallback):
     def fit_ends(self, fit: Call) -> None:
         """Finish the file that is being written, however ``fit`` ends."""
         self._fit = self._state = None
-        self._writer.wait()
-        self._lock.release()
+        try:
+            self._writer.wait()
+        finally:  # Ctrl-C may end the wait.
+            self._lock.release()
 
     # --- Keras's hooks ---
 

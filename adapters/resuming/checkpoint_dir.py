@@ -7,8 +7,9 @@ A checkpoint is an ``.npz`` file that ``np.load`` opens: a ZIP archive without c
 
 The file is written under a hidden name, synced to disk and renamed, so it is either complete or
 absent when the process or the machine dies. The archive has a CRC of each member: a file that was
-damaged later is skipped with a warning, and the previous one is read. One process at a time writes
-to a folder, see ``lock.py``; others may read.
+damaged later is skipped with a warning, and the previous one is read. A file that can't be read for
+another reason is an error. One process at a time writes to a folder, see ``lock.py``; others may
+read.
 
 In the JSON, a tuple becomes ``{"tuple": [...]}``, a dict ``{"dict": [[key, value], ...]}``, an
 array ``{"array": its index}`` and bytes ``{"bytes": the index of their array}``. Numbers, strings,
@@ -24,7 +25,7 @@ import os
 import re
 import threading
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -87,7 +88,7 @@ class CheckpointDir:
             hidden.unlink(missing_ok=True)
             raise
         _force_names(self.path)
-        files = list(self._files())
+        files = self._files()
         at = files.index(final)  # Newer names exist if training resumed from an older file.
         for old in [*files[:at], *files[at + self._keep :]]:
             old.unlink(missing_ok=True)
@@ -100,20 +101,40 @@ class CheckpointDir:
                 half.unlink(missing_ok=True)
 
     def newest(self) -> Any:
-        """The value in the newest undamaged file; None if there is none."""
+        """The value in the newest undamaged file; None if there is no file.
+
+        Raises:
+            OSError: The folder or a file can't be read at present; likewise ``MemoryError``.
+            ValueError: All files are damaged, or a file is of another version of this package.
+        """
+        damage = ""
         for path in self._files():
+            if damage:
+                log.warning("%s: the one saved before it is used", damage)
             try:
                 return _read(path)
-            except PermissionError:
+            except _FormatError:
                 raise
             except Exception as error:  # zipfile, zlib, json and NumPy raise many types.
-                log.warning("%s is damaged (%s): the one saved before it is used", path, error)
+                obstacle = _obstacle(error)
+                if obstacle is not None and not isinstance(obstacle, FileNotFoundError):
+                    raise obstacle from None
+                # Another process may have removed the file meanwhile.
+                damage = damage if obstacle else f"{path} is damaged ({error})"
+        if damage:
+            raise ValueError(
+                f"folder must have an intact file to resume from, got {self.path}: {damage}, and "
+                "no other one is intact. Restore one, or give Resume a new folder to start anew"
+            )
         return None
 
-    def _files(self) -> Iterator[Path]:
-        """Iterate over the checkpoints, newest first; other files in the folder are the user's."""
-        found = [path for path in self.path.glob(f"*{_SUFFIX}") if _WHOLE.fullmatch(path.name)]
-        return iter(sorted(found, reverse=True))
+    def _files(self) -> list[Path]:
+        """List the checkpoints, newest first; other files in the folder are the user's."""
+        try:
+            names = os.listdir(self.path)  # Path.glob hides errors.
+        except FileNotFoundError:
+            return []
+        return [self.path / name for name in sorted(names, reverse=True) if _WHOLE.fullmatch(name)]
 
 
 class Writer:
@@ -193,11 +214,28 @@ def _write(member: IO[bytes], array: NDArray[Any]) -> None:
         member.write(octets[start : start + _CHUNK_BYTES])
 
 
+class _FormatError(ValueError):
+    """An intact file that another version of this package has saved."""
+
+
+def _obstacle(error: Exception) -> Exception | None:
+    """Return the reason why a file couldn't be read; None if it is damaged."""
+    if isinstance(error, zipfile.BadZipFile):
+        error = error.__context__ if isinstance(error.__context__, OSError) else error
+    # Damage may lead to an invalid position, or to bz2, whose errors have no number.
+    damaged = isinstance(error, OSError) and error.errno in (None, errno.EINVAL)
+    return error if isinstance(error, (OSError, MemoryError)) and not damaged else None
+
+
 def _read(path: Path) -> Any:
     with zipfile.ZipFile(path) as archive:
         saved = json.loads(archive.read(_VALUE))
         if saved["format"] != _FORMAT:
-            raise ValueError(f"its format is {saved['format']}, this version reads {_FORMAT}")
+            raise _FormatError(
+                f"{path} must have format {_FORMAT}, which this version of loader-adapters reads, "
+                f"got {saved['format']}: resume with the version that saved it, or give Resume a "
+                "new folder"
+            )
         arrays = []
         for number in range(len(archive.namelist()) - 1):
             with archive.open(f"{number}.npy") as member:

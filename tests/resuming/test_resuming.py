@@ -13,6 +13,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -122,6 +123,31 @@ def test_failed_save_leaves_what_was_there(fails, tmp_path, monkeypatch):
         folder.save(NAMES[1], {"weights": np.ones(3)})
     assert [path.name for path in tmp_path.iterdir()] == [f"{NAMES[0]}.npz"]
     assert folder.newest()["weights"].tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    "where", ["os.listdir", "zipfile._EndRecData", "numpy.lib.format.read_array"]
+)
+def test_file_that_cannot_be_read_at_present_is_an_error(where, tmp_path, monkeypatch):
+    folder = CheckpointDir(tmp_path, keep=2)
+    for name in NAMES[:2]:
+        folder.save(name, {"weights": np.zeros(3)})
+    monkeypatch.setattr(where, Mock(side_effect=OSError(errno.ESTALE, "Stale file handle")))
+    with pytest.raises(OSError, match="Stale"):
+        folder.newest()
+
+
+def test_folder_without_an_intact_file_is_refused(tmp_path, monkeypatch, caplog):
+    folder = CheckpointDir(tmp_path, keep=2)
+    folder.save(NAMES[0], {})
+    monkeypatch.setattr("adapters.resuming.checkpoint_dir._FORMAT", 2)
+    with pytest.raises(ValueError, match=r"format 2, .* got 1: resume with the version"):
+        folder.newest()
+    for name in NAMES[:2]:
+        (tmp_path / f"{name}.npz").write_bytes(b"")
+    with pytest.raises(ValueError, match=f"{NAMES[0]}.npz is damaged .* give Resume a new folder"):
+        folder.newest()
+    assert [NAMES[1] in line and "the one saved before" in line for line in caplog.messages] == [1]
 
 
 def test_arrays_of_ml_dtypes(tmp_path):
