@@ -51,7 +51,7 @@ _START_SECONDS = 60.0
 # thread reported it, or couldn't be queued.
 _RESULT_NOT_AWAITED = (GIVEN_UP, HERE, UNSUBMITTED)
 
-_of_other_processes: list[Executor | None] = []
+_of_other_processes: list[Executor] = []
 
 
 class Dispatcher:
@@ -75,6 +75,9 @@ class Dispatcher:
         self._queue_size = queue_size
         self.executor: Executor | None = None
         """None before the first batch, and after a ``stop``."""
+        self._ending: dict[Executor, int] = {}
+        """Executors to close, and the thread that does, unless Ctrl-C has interrupted it."""
+        # Entered by itself: Ctrl-C can interrupt the condition's methods, which are Python code.
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self._ready: collections.deque[Task] = collections.deque()
@@ -85,9 +88,10 @@ class Dispatcher:
 
     def open(self) -> Executor:
         """Start the workers if there are none."""
-        with self._changed:
+        with self._lock:
             if self.closed:
                 raise ClosedError("the sequence is closed: make a new one")
+            self._close_executors(wait=False)
             if self.executor is None:
                 self.executor = self._open_executor(self._lock, self._workers_changed)
             self._rests = False
@@ -96,7 +100,7 @@ class Dispatcher:
 
     def rest(self) -> None:
         """Let other loaders use the worker processes, once no task is left here."""
-        with self._changed:
+        with self._lock, self._or_anew():
             self._rests = True
             self._rest_if_idle()
 
@@ -108,7 +112,7 @@ class Dispatcher:
 
     def ask(self, future: Future, seconds: float) -> None:
         """Queue a batch, with those before it if a batch takes few seconds (0: unknown)."""
-        with self._changed, self._or_anew():
+        with self._lock, self._or_anew():
             executor = future.executor = self.open()
             fair = self._queue_size // (2 * executor.count)
             most = min(fair, int(executor.group_seconds / seconds)) if seconds else 1
@@ -122,7 +126,7 @@ class Dispatcher:
 
     def start_tasks(self) -> None:
         """Submit ready tasks to free workers."""
-        with self._changed, self._or_anew():
+        with self._lock, self._or_anew():
             while self._ready and (executor := self.executor) and not self.closed:
                 if len(self._running) >= executor.most_tasks(self._active()):
                     break
@@ -166,7 +170,7 @@ class Dispatcher:
             multiprocessing.TimeoutError: It took longer than ``timeout_seconds``.
         """
         since = time.monotonic()
-        with self._changed:
+        with self._lock:
             while future.state is QUEUED and future.outcome is None:
                 if self.closed or not self._may_be_read(future):
                     raise ClosedError("the sequence was closed while a batch was awaited")
@@ -174,7 +178,7 @@ class Dispatcher:
                 if executor.lacks_workers:
                     self._recover(executor, future)
                 else:
-                    self._changed.wait(min(_WAIT_SECONDS, timeout_seconds))
+                    self._wait_for_change(min(_WAIT_SECONDS, timeout_seconds))
                 now = time.monotonic()
                 if not executor.ready and now < executor.started_at + _START_SECONDS:
                     since = now  # A batch can't be late before a worker is ready.
@@ -194,13 +198,21 @@ class Dispatcher:
                 future.become(HERE)
             return future.outcome
 
+    def _wait_for_change(self, seconds: float) -> None:
+        try:
+            self._changed.wait(seconds)
+        except BaseException:
+            if not self._lock._is_owned():  # type: ignore[attr-defined]
+                self._lock.acquire()  # Ctrl-C came just after the release, or before this.
+            raise
+
     def _may_be_read(self, future: Future) -> bool:
         """True if a batch was not dropped, and its executor is still open."""
         return not future.abandoned and future.executor is self.executor is not None
 
     def drop(self, futures: list[Future]) -> None:
         """Abandon these batches."""
-        with self._changed:
+        with self._lock:
             executor = self.executor
             for future in futures:
                 future.abandoned = True
@@ -217,38 +229,47 @@ class Dispatcher:
         may_wait = wait and not self._lock._is_owned()  # type: ignore[attr-defined]
         if self._plan.not_thread_safe and user_code.is_within():
             may_wait = False  # This thread is in user code, which a worker can't enter meanwhile.
-        with self._changed:
+        with self._lock:
             self.closed = self.closed or for_good
-            executor = self._without_executor()
+            self._forget_executor()
             self._changed.notify_all()
-        if executor is not None:
-            executor.close(wait=may_wait)
+        self._close_executors(may_wait)
 
     def forget_workers(self) -> None:
         """Start over in a forked process, which has neither the workers nor the lock's holder."""
         # The workers belong to the parent; ending them here would end them there.
-        _of_other_processes.append(self._without_executor())
+        self._forget_executor()
+        _of_other_processes.extend(self._ending)
+        self._ending = {}
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
 
-    def _without_executor(self) -> Executor | None:
-        """Forget the executor and its tasks, and return it."""
-        executor, self.executor = self.executor, None
+    def _forget_executor(self) -> None:
+        """Forget the executor and its tasks; it is still to be closed."""
+        if self.executor is not None:
+            self._ending[self.executor] = threading.get_ident()  # First: Ctrl-C may come now.
+            self.executor = None
         self._ready.clear()
         self._running.clear()
-        return executor
+
+    def _close_executors(self, wait: bool) -> None:
+        """Close the executors that this thread has stopped, now or before Ctrl-C."""
+        for executor, thread in list(self._ending.items()):
+            if thread == threading.get_ident():
+                executor.close(wait=wait)
+                self._ending.pop(executor, None)
 
     # --- called by the executor, from any thread ---
 
     def _workers_changed(self) -> None:
         """Start tasks."""
-        with self._changed:
+        with self._lock:
             self.start_tasks()
             self._changed.notify_all()
 
     def _done(self, task: Task) -> None:
         """Record that a task is done."""
-        with self._changed:
+        with self._lock:
             executor = self.executor
             if executor is None or task not in self._running:  # Of an earlier executor.
                 return
@@ -294,7 +315,7 @@ class Dispatcher:
     def _recover(self, executor: Executor, awaited: Future) -> None:
         """Replace dead workers."""
         if self._restarts >= _RESTARTS and self._running:
-            self._changed.wait(_WAIT_SECONDS)  # One worker's task hangs, and others die at once.
+            self._wait_for_change(_WAIT_SECONDS)  # One worker's task hangs, and others die at once.
             if awaited.state is not QUEUED or not self._may_be_read(awaited):
                 return
         try:
@@ -303,7 +324,7 @@ class Dispatcher:
             # The interpreter doesn't wait for daemon threads, which must stay quiet. Others compute
             # the batch.
             if threading.current_thread().daemon:
-                self._changed.wait(_WAIT_SECONDS)
+                self._wait_for_change(_WAIT_SECONDS)
             else:
                 self.stop(for_good=False)
             return

@@ -107,17 +107,20 @@ class Pool:
                 raise
             return leased
 
-    def give_back(self, lessee: Lessee, workers: list[Worker], for_good: bool = False) -> None:
-        """Take workers back; one that has a task gets some time to finish it.
+    def give_back(
+        self, lessee: Lessee, workers: list[Worker] | None = None, for_good: bool = False
+    ) -> None:
+        """Take back these workers, or all; one that has a task gets some time to finish it.
 
         Idle workers are kept longer while there are lessees that haven't given back for good.
         """
         with self._lock:
             if for_good:
                 self._lessees.discard(id(lessee))
-            for worker in workers:
-                worker.lessee = None
-                worker.deadline = time.monotonic() + _DRAIN_SECONDS
+            for worker in list(self._workers) if workers is None else workers:
+                if worker.lessee is lessee:
+                    worker.deadline = time.monotonic() + _DRAIN_SECONDS
+                    worker.lessee = None
             self._put_off(self._idle_workers)
             self._notify()
 

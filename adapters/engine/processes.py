@@ -132,8 +132,8 @@ class Processes(Executor):
         """Let others use the workers while there are no tasks; the workers keep the plan."""
         if not self._closed:
             self._resting = True
-            workers, self._workers = self._workers, []
-            self._pool.give_back(self, workers)
+            self._pool.give_back(self)
+            self._workers = []
 
     def wake(self) -> None:
         """Lease workers again after ``rest``."""
@@ -255,10 +255,9 @@ class Processes(Executor):
         A worker that still writes to a slot has a mapping of its own.
         """
         with self._lock:
-            self._closed = True
-            workers, self._workers = self._workers, []
+            self._closed, self._workers = True, []
         self._pool.forget(self._serialized.plan_number)
-        self._pool.give_back(self, workers, for_good=True)
+        self._pool.give_back(self, for_good=True)
         for plan in (self._serialized, *self._former):
             plan.close()
         while self._in_slots:

@@ -48,6 +48,7 @@ class Threads(Executor):
     """Executor on threads, which share the plan."""
 
     name = "threads"
+    _threads: tuple[threading.Thread, ...] = ()
     group_seconds = 0.001  # Handing over a task takes about 30 us (two cores).
 
     def __init__(self, plan: Plan, count: int) -> None:
@@ -58,18 +59,17 @@ class Threads(Executor):
         self._closed = False
         # All threads start here. TensorFlow requests batches from a thread of its own; a thread
         # started there would leave a dummy thread object in Python for TensorFlow's.
-        self._threads = [
+        self._threads = tuple(
             threading.Thread(
                 target=_work, args=(self._queue,), name=f"{THREADS}{number}", daemon=True
             )
             for number in range(count)
-        ]
+        )
         try:
             for thread in self._threads:
                 thread.start()
         except RuntimeError as error:
-            for _ in self._threads:
-                self._queue.put(None)  # Those that have started.
+            self._end_threads()  # Those that have started.
             if threading.main_thread().is_alive():
                 raise
             raise InterpreterEndsError("cannot start worker threads") from error
@@ -88,8 +88,7 @@ class Threads(Executor):
         with contextlib.suppress(queue.Empty):
             while True:
                 self._queue.get_nowait()
-        for _ in self._threads:
-            self._queue.put(None)
+        self._end_threads()
         # Not current_thread(), which would leave a dummy thread object for TensorFlow's thread.
         if not wait or threading.get_ident() in {thread.ident for thread in self._threads}:
             return
@@ -107,6 +106,13 @@ class Threads(Executor):
                 "left there",
                 patience,
             )
+
+    def __del__(self) -> None:
+        self._end_threads()  # Ctrl-C may come before anybody has the executor.
+
+    def _end_threads(self) -> None:
+        for _ in self._threads:
+            self._queue.put(None)
 
     def _run(self, task: Task, done: Done) -> None:
         started = time.perf_counter()

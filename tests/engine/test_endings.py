@@ -7,12 +7,16 @@ import sys
 import threading
 import time
 from contextlib import closing
+from unittest.mock import Mock
 
 import pytest
 
 from adapters.engine import Engine, Settings, usable_cpus
+from adapters.engine.threads import THREADS
+from tests.engine.executors import opened, workers
+from tests.engine.executors import read as read_batches
 from tests.engine.scripts import ended, script
-from tests.engine.workloads import Numbers
+from tests.engine.workloads import Gate, Numbers
 from tests.plans import plan_of
 
 # So long at most, however busy the machine is; workers look for their parent every second.
@@ -102,6 +106,38 @@ engine.close()
         assert (code, output) == (0, "caught\n[4, 5, 6, 7]\n")
         assert "Traceback" not in errors
         assert running.survivors(SECONDS) == []
+
+
+@pytest.mark.parametrize(
+    ("executor", "step"),
+    [
+        ("threads-2", "threads.Threads.close"),
+        ("processes-2", "processes.Processes.close"),
+        ("processes-2", "pool.Pool.give_back"),
+    ],
+)
+def test_what_ctrl_c_leaves_is_ended_by_the_next_close(executor, step, monkeypatch):
+    with opened(Numbers(), executor) as engine:
+        read_batches(engine, 1)
+        monkeypatch.setattr(f"adapters.engine.{step}", Mock(side_effect=KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            engine.close()
+        monkeypatch.undo()
+    names = [each.name for each in threading.enumerate() if each.name.startswith(THREADS)]
+    assert (workers(), names) == ([], [])
+
+
+def test_ctrl_c_within_a_wait_is_no_other_error(tmp_path, monkeypatch):
+    def interrupted(_: float) -> None:
+        engine.dispatcher._changed._release_save()
+        raise KeyboardInterrupt
+
+    gate = Gate(tmp_path / "gate")
+    with opened(Numbers(), "threads-1", transform=gate) as engine:
+        monkeypatch.setattr(engine.dispatcher._changed, "wait", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            engine.stream(0, 0, False).next()
+        gate.open()
 
 
 @pytest.mark.parametrize(
