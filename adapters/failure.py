@@ -2,7 +2,7 @@
 
 Pickle calls an exception's class with ``args``, which fails if the constructor takes something
 else. Here, class, args and attributes are pickled, and the exception is rebuilt without calling its
-constructor.
+constructor. Arguments that can't be pickled are replaced by their texts.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import os
 import signal
 import traceback
 from dataclasses import dataclass
+from types import MemberDescriptorType
 from typing import Any
 
 import cloudpickle
@@ -28,14 +29,15 @@ class Failure:
     @classmethod
     def of(cls, error: BaseException) -> Failure:
         """Take ``error`` apart, in the worker; attributes that can't be pickled are left out."""
-        parts = type(error), _arguments(error)
+        kind, args, members = type(error), _arguments(error), _members(error)
         attributes = {name: value for name, value in vars(error).items() if name != "__notes__"}
         lines = traceback.format_exception(type(error), error, error.__traceback__)
         text = f"\nTraceback in worker process {os.getpid()}:\n{''.join(lines).rstrip()}"
         return cls(
-            _pickled((*parts, attributes)) or _pickled((*parts, {})),
+            _pickled((kind, args, members, attributes))
+            or _pickled((kind, _sendable(args), _picklable(members), _picklable(attributes))),
             (*getattr(error, "__notes__", ()), text),
-            f"{type(error).__qualname__}: {error}",
+            summary(error),
         )
 
     def restore(self) -> BaseException:
@@ -50,13 +52,27 @@ class Failure:
         return error
 
 
-def _restored(kind: Any, args: Any, attributes: dict[str, Any]) -> BaseException:
+def summary(error: BaseException) -> str:
+    """Class and message of an exception; the class alone if ``__str__`` raises."""
+    with contextlib.suppress(Exception):
+        return f"{type(error).__qualname__}: {error}"
+    return type(error).__qualname__
+
+
+def _restored(
+    kind: Any, args: Any, members: dict[str, Any], attributes: dict[str, Any]
+) -> BaseException:
     if kind.__module__ == "builtins":
         error: BaseException = kind(*args)
     else:
         error = kind.__new__(kind, *args)
         error.args = args
     vars(error).update(attributes)
+    for name, value in members.items():
+        # None may be set or unset, which makes a difference to OSError's text.
+        if getattr(error, name, error) is not value:
+            with contextlib.suppress(AttributeError, TypeError):  # It is read-only.
+                object.__setattr__(error, name, value)
     return error
 
 
@@ -64,6 +80,32 @@ def _arguments(error: BaseException) -> tuple[Any, ...]:
     """Constructor arguments of an exception; built-in ones sometimes have more than ``args``."""
     reduced = error.__reduce__() if type(error).__module__ == "builtins" else ()
     return reduced[1] if len(reduced) > 1 and isinstance(reduced[1], tuple) else error.args
+
+
+def _members(error: BaseException) -> dict[str, Any]:
+    """Values of slots, and of the members of built-in classes, such as ``errno``."""
+    members = {}
+    for kind in reversed(type(error).__mro__):
+        for name, member in vars(kind).items():
+            # The object of an AttributeError may be the whole data set.
+            if isinstance(member, MemberDescriptorType) and member is not AttributeError.obj:
+                with contextlib.suppress(AttributeError):  # It isn't set.
+                    members[name] = member.__get__(error)
+    return {name: value for name, value in members.items() if not name.startswith("__")}
+
+
+def _sendable(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(each if _pickled(each) else _text(each) for each in args)
+
+
+def _text(value: Any) -> str:
+    with contextlib.suppress(Exception):
+        return repr(value)
+    return f"<{type(value).__qualname__}>"
+
+
+def _picklable(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if _pickled(value)}
 
 
 def _pickled(value: Any) -> bytes | None:

@@ -23,6 +23,7 @@ import os
 import selectors
 import threading
 import time
+from multiprocessing import connection
 from typing import Any
 
 from adapters.engine.tasks import InterpreterEndsError
@@ -44,6 +45,8 @@ _KEPT_SECONDS = 60.0
 _DRAIN_SECONDS = 0.8
 # Time that the next executor waits for such workers.
 _AWAITED_SECONDS = 0.1
+# Time for a worker that has closed its end of the socket to end.
+_EXIT_SECONDS = 0.2
 # Time that ``close`` waits for killed processes.
 _END_SECONDS = 10.0
 
@@ -261,7 +264,9 @@ class Pool:
                     break
         except (EOFError, OSError):
             if not dead:
-                # The sentinel follows, unless the worker has only closed its end.
+                # The sentinel follows, unless the worker has only closed its end. The cause of its
+                # death is its own if it ends by itself.
+                connection.wait([worker.sentinel], _EXIT_SECONDS)
                 worker.kill()
                 with self._lock:
                     assert self._selector is not None
