@@ -136,8 +136,8 @@ class Processes(Executor):
             self._workers = []
 
     def wake(self) -> None:
-        """Lease workers again after ``rest``."""
-        if self._resting:
+        """Lease workers again after ``rest``, and for those that died before any was ready."""
+        if self._resting or (self.starting and self.lacks_workers):
             self._resting = False
             self.restart()
 

@@ -57,6 +57,8 @@ log = logging.getLogger("adapters")
 
 # Batches that take longer are read ahead while that is compared with computing them inline.
 _LONG_BATCH_SECONDS = 0.001
+# Processes aren't used if this many have died and none was ready.
+_STARTING_DEATHS = 3
 
 
 class WorkerState(enum.Enum):
@@ -225,8 +227,8 @@ class Supply:
                 self.start_workers()
         elif state is WorkerState.STARTING:
             executor = self.dispatcher.executor
-            if executor is None or not executor.deaths:
-                self.start_workers()  # Wakes them if they rest.
+            if executor is None or len(executor.deaths) < _STARTING_DEATHS:
+                self.start_workers()  # Wakes them if they rest, and replaces dead ones.
                 return
             self._fall_back_to_inline(WorkerError(f"{executor.deaths[-1]} before it was ready"))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from contextlib import suppress
 from typing import Any
 
@@ -14,7 +13,7 @@ import pytest
 
 from adapters import WorkerError
 from tests.engine.executors import end_idle_workers, opened, read, wait_until, within, workers
-from tests.engine.workloads import Dying, Gate, Numbers
+from tests.engine.workloads import Dying, Gate, Numbers, Slow
 
 # Recovery is promised within seconds.
 SECONDS = 10
@@ -47,11 +46,6 @@ def test_deadly_batch_is_found_among_those_of_its_task(tmp_path):
         assert read(engine, 1, step=84)[0].tolist() == [336, 337, 338, 339]
 
 
-def heavy(sample: int) -> int:
-    time.sleep(0.01)
-    return sample
-
-
 def test_death_after_writing_leaves_no_trace(tmp_path):
     dying = Dying(tmp_path / "deaths", 2 * 45, times=1)
 
@@ -59,7 +53,7 @@ def test_death_after_writing_leaves_no_trace(tmp_path):
         batch *= 2
         return dying(batch)
 
-    arguments = {"transform": heavy, "batch_transform": double}
+    arguments = {"transform": Slow(0.01), "batch_transform": double}
     with opened(Numbers(64), "processes-2", 8, queue=1, **arguments) as engine:
         assert np.concatenate(read(engine, 8)).tolist() == list(range(0, 128, 2))
     assert dying.deaths.calls == 1

@@ -6,7 +6,6 @@ import os
 import sys
 import time
 from contextlib import closing
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,8 +15,8 @@ from adapters.engine import Engine, Settings
 from adapters.engine.pool import shared_pool
 from adapters.engine.supply import WorkerState
 from adapters.engine.tuning import Choice, Trial
-from tests.engine.executors import end_idle_workers
-from tests.engine.workloads import Numbers
+from tests.engine.executors import end_idle_workers, workers
+from tests.engine.workloads import Numbers, Slow
 from tests.plans import plan_of
 
 # More than are made until processes have started.
@@ -58,6 +57,17 @@ def test_processes_take_over_and_lose_no_batch(new_processes):
         batches += [stream.next() for _ in range(9)]
     assert np.concatenate(batches)[:, 0].tolist() == list(range(4 * len(batches)))
     assert batches[-1][0, 1] != os.getpid()
+
+
+def test_processes_killed_while_they_start_are_replaced(new_processes):
+    with chosen(BATCHES, with_pid) as engine:
+        engine.start_workers()
+        for worker in workers():
+            worker.kill()
+        stream = engine.stream(0, 0, False)
+        while engine.state is WorkerState.STARTING:
+            stream.next()
+        assert engine.state is WorkerState.WORKING
 
 
 def test_processes_that_bring_nothing_rest(new_processes):
@@ -104,14 +114,9 @@ def test_too_little_work_starts_no_processes(monkeypatch):
         assert engine.description == later
 
 
-def waiting(sample: int) -> Any:
-    time.sleep(0.002)
-    return sample
-
-
 def test_later_pass_starts_as_many_waiting_processes_as_the_first_found_useful():
     count = usable_cpus() + 1
-    plan = plan_of(Numbers(8000), 4, transform=waiting)
+    plan = plan_of(Numbers(8000), 4, transform=Slow(0.002))
     for at_first in (usable_cpus(), count):
         with closing(Engine(plan, Settings(count, True))) as engine:
             stream = engine.stream(0, 0, False)
@@ -125,7 +130,9 @@ def test_later_pass_starts_as_many_waiting_processes_as_the_first_found_useful()
 def test_processes_that_cannot_start_leave_work_inline(executable, monkeypatch, caplog):
     end_idle_workers()
     monkeypatch.setattr(sys, "executable", executable)
-    with closing(Engine(plan_of(Numbers(8000), 4, transform=waiting), Settings("auto"))) as engine:
+    with closing(
+        Engine(plan_of(Numbers(8000), 4, transform=Slow(0.002)), Settings("auto"))
+    ) as engine:
         # The measurement has just come to an end, in favour of two processes.
         engine._choice = Choice("processes", 2)
         engine._losses.seconds = 100.0
