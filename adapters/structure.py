@@ -7,6 +7,7 @@ in place of the leaves. So batches can be compared, allocated and sent as flat l
 
 from __future__ import annotations
 
+import array
 import copy
 import functools
 import importlib
@@ -108,8 +109,10 @@ def private(item: Any) -> Any:
         return tuple(members) if type(item) is tuple else type(item)(*members)
     if type(item) is list:
         return [private(member) for member in item]
-    if isinstance(item, (list, bytearray, set)):
+    if isinstance(item, (list, bytearray, set, array.array)):
         return copy.copy(item)
+    if isinstance(item, memoryview) and not isinstance(item.obj, bytes):
+        return np.array(item).data
     if hasattr(item, "asnumpy"):  # MXNet's arrays, which may be views of the data set.
         return item.copy()
     if hasattr(type(item), "__dataclass_fields__"):
@@ -159,5 +162,5 @@ def _bfloat16(tensor: Any) -> NDArray[Any]:
         dtype = importlib.import_module("ml_dtypes").bfloat16
     except ImportError:
         return np.asarray(tensor)
-    array: NDArray[Any] = tensor.view(sys.modules["torch"].int16).numpy().view(dtype)
-    return array
+    numbers: NDArray[Any] = tensor.view(sys.modules["torch"].int16).numpy()
+    return numbers.view(dtype)

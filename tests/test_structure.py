@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +31,13 @@ def test_arrays_of_a_dataclass_are_copied():
     sample = Sample(np.zeros(2), 1)
     private(sample).x[0] = 5
     assert (sample.x.tolist(), private(sample).y) == ([0, 0], 1)
+
+
+def test_buffer_that_may_be_filled_again_is_copied():
+    buffer = array.array("f", [1, 2])
+    copies = private((buffer, {"view": memoryview(buffer)}))
+    buffer[0] = 3
+    assert (copies[0].tolist(), copies[1]["view"].tolist()) == ([1, 2], [1, 2])
 
 
 class OnAGpu:

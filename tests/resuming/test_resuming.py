@@ -114,11 +114,8 @@ def test_failed_save_leaves_what_was_there(fails, tmp_path, monkeypatch):
     folder = CheckpointDir(tmp_path, keep=1)
     folder.save(NAMES[0], {"weights": np.zeros(3)})
 
-    def full(*_: Any) -> None:
-        raise OSError(28, "No space left on device")
-
     where = "adapters.resuming.checkpoint_dir._write" if fails == "write" else f"os.{fails}"
-    monkeypatch.setattr(where, full)
+    monkeypatch.setattr(where, Mock(side_effect=OSError(28, "No space left on device")))
     with pytest.raises(OSError, match="No space"):
         folder.save(NAMES[1], {"weights": np.ones(3)})
     assert [path.name for path in tmp_path.iterdir()] == [f"{NAMES[0]}.npz"]
@@ -126,15 +123,13 @@ def test_failed_save_leaves_what_was_there(fails, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "where", ["os.listdir", "zipfile._EndRecData", "numpy.lib.format.read_array"]
+    "name", ["os.listdir", "zipfile._EndRecData", "numpy.lib.format.read_array"]
 )
-def test_file_that_cannot_be_read_at_present_is_an_error(where, tmp_path, monkeypatch):
-    folder = CheckpointDir(tmp_path, keep=2)
-    for name in NAMES[:2]:
-        folder.save(name, {"weights": np.zeros(3)})
-    monkeypatch.setattr(where, Mock(side_effect=OSError(errno.ESTALE, "Stale file handle")))
+def test_file_that_cannot_be_read_at_present_is_an_error(name, tmp_path, monkeypatch):
+    CheckpointDir(tmp_path, keep=1).save(NAMES[0], {"weights": np.zeros(3)})
+    monkeypatch.setattr(name, Mock(side_effect=OSError(errno.ESTALE, "Stale file handle")))
     with pytest.raises(OSError, match="Stale"):
-        folder.newest()
+        CheckpointDir(tmp_path, keep=1).newest()
 
 
 def test_folder_without_an_intact_file_is_refused(tmp_path, monkeypatch, caplog):
@@ -273,10 +268,8 @@ def test_lock_of_an_abandoned_training(tmp_path):
 
 
 def test_lock_on_a_file_system_without_locks(tmp_path, monkeypatch, caplog):
-    def refused(*_: object) -> None:
-        raise OSError(errno.ENOLCK, "No locks available")
-
-    monkeypatch.setattr(fcntl, "flock", refused)
+    refused = OSError(errno.ENOLCK, "No locks available")
+    monkeypatch.setattr(fcntl, "flock", Mock(side_effect=refused))
     locks = [Lock(tmp_path) for _ in range(2)]
     with caplog.at_level(logging.WARNING, "adapters"):
         for rank, lock in enumerate(locks):
