@@ -5,7 +5,8 @@ names and the imports in each function's bytecode. It calls no user code but att
 
 Why not run the first batches and see whether the generators' states change? That misses code that
 draws only for some samples, such as an augmentation of one class. And a resumed training has other
-first batches than the one before it, so the two could decide differently.
+first batches than the one before it, so the two could decide differently. It is done for what can't
+be searched, see ``SourcePlan``.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _PLAIN = (str, bytes, int, float, complex, bool, type(None), np.ndarray, np.gene
 _CONTAINERS = (list, tuple, set, frozenset, dict, deque)
 # Modules that draw nothing, or only from a generator passed to them.
 _QUIET_MODULES = frozenset(sys.stdlib_module_names) | {"adapters", "cv2", "mxnet", "numpy", "PIL"}
-# Libraries too large to search; they are assumed to draw from ``random`` and ``numpy.random``.
+# Libraries too large to search; they may draw from ``random`` and ``numpy.random``.
 _OPAQUE_MODULES = frozenset(
     {"h5py", "jax", "jaxlib", "pandas", "pyarrow", "sklearn", "tensorflow", "torch", "zarr"}
 )
