@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
 
-from adapters.batch.order import Order, permute
+from adapters.batch.order import Order
+from adapters.batch.permutation import permute, permute_each
 
 POWERS = (4, 64, 1024, 8192)
 SIZES = [1, 2, 3, 7, *(size + step for size in POWERS for step in (-1, 0, 1))]
@@ -51,6 +52,15 @@ def test_permute_maps_a_position_alike_among_others(size, data):
     positions = data.draw(st.lists(st.integers(0, size - 1), min_size=1, max_size=20))
     whole = permute(np.arange(size), size, (1, 2))
     assert permute(np.array(positions), size, (1, 2)).tolist() == whole[positions].tolist()
+
+
+def test_orders_of_few_samples_stay_as_they_are():
+    keys = [(size, epoch) for size in range(1, 66) for epoch in range(30)]
+    digests = {permute: "7a61fb137c729301", permute_each: "d24ec44e72fad0ff"}
+    for function, tweaks in ((permute, ()), (permute_each, (3,))):
+        orders = [function(np.arange(key[0]), key[0], key, *tweaks) for key in keys]
+        digest = hashlib.sha256(np.concatenate(orders).astype("<i8").tobytes()).hexdigest()
+        assert digest[:16] == digests[function]
 
 
 @pytest.mark.parametrize("size", [1, 2, 9, 10, 11, 20])
