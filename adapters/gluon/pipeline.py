@@ -161,7 +161,9 @@ class Pipeline:
         """Numbers in the base of the samples that the data set calls ``keys``."""
         if self.indices is None:
             return keys
-        return [int(self.indices[key]) for key in keys]
+        # NumPy takes a bool for a mask.
+        numbers = (int(key) if isinstance(key, (bool, np.bool_)) else key for key in keys)
+        return [int(self.indices[number]) for number in numbers]
 
     def selected(self, whole: Any, numbers: Any) -> Pipeline:
         """Pipeline of a selection of samples; of ``whole`` itself if they aren't numbered."""

@@ -116,6 +116,8 @@ class _Cast(Stage):
             return None
         out = allocate(rows.shape, dtype)
         with np.errstate(all="ignore"):
+            if rows.dtype == np.float64 and dtype == np.float16:
+                rows = rows.astype(np.float32)  # MXNet rounds twice.
             np.copyto(out, rows, casting="unsafe")
         return out
 

@@ -70,6 +70,12 @@ def test_part_is_the_same_for_all_workers_and_after_a_break(source, executor):
         assert batches(loader) == expected[1][2:]
 
 
+def test_bool_names_sample_0_or_1_of_a_part_as_in_mxnet():
+    data = SimpleDataset([*range(9)]).take(6)
+    with opened(data, "inline", 2, sampler=[True, 2, np.True_, False]) as loader:
+        assert batches(loader) == batches(DataLoader(data, 2, sampler=[1, 2, 1, 0]))
+
+
 def test_part_of_a_data_set_of_arrays_is_gathered(capsys):
     with opened(split(digits(), [0.5])[0], "inline") as loader:
         loader.explain()

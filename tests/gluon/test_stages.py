@@ -163,7 +163,9 @@ def test_cast_between_any_two_dtypes_gives_mxnets_values(to):
     for source in ("uint8", "int8", "int32", "int64", "float16", "float64", "bool"):
         values = np.array([[0, 1, 2, 100], [127, 3, 50, 11]], np.float64)
         if np.dtype(source).kind == "f":
-            values = np.concatenate([values + 0.49, values * 1e-9, values / 2])
+            # MXNet rounds float64 to float32 first.
+            twice = values + 1 + 2**-11 + 2**-40
+            values = np.concatenate([values + 0.49, values * 1e-9, values / 2, twice])
         check(ArrayDataset(nd(values.astype(source)), list(range(len(values)))), Cast(to), 2)
 
 
