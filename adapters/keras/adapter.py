@@ -18,6 +18,7 @@ from adapters.keras.internals import (
     RAISES_AT_THE_END,
     SPLITS_EXECUTIONS,
     Adapter,
+    ends_within,
     runs_eagerly,
     takes_elements,
     tensorflow,
@@ -37,10 +38,11 @@ _BATCHES_FOR_SIGNATURE = 2
 class SafeSequenceAdapter(Adapter):
     """One ``fit``, ``evaluate`` or ``predict`` over a ``SafeSequence``.
 
-    Keras asks for one iterator per epoch, or with ``steps`` per epoch for a single endless one.
-    Workers started for the adapter end with it. ``shuffle`` permutes the batches of an epoch,
-    unless the sequence shuffles its samples or is endless. ``call`` is the ``patches.Call`` that
-    reads, None outside of one.
+    Keras asks for one iterator per epoch, or with ``steps`` per epoch for a single endless one,
+    unless the last execution of several steps would run over the end of the data. Workers started
+    for the adapter end with it. ``shuffle`` permutes the batches of an epoch, unless the sequence
+    shuffles its samples or is endless. ``call`` is the ``patches.Call`` that reads, None outside of
+    one.
     """
 
     def __init__(
@@ -60,7 +62,10 @@ class SafeSequenceAdapter(Adapter):
         self._engine = x._engine
         self._source = x._source
         self._shuffled = shuffle and not x._plan.order.shuffle
-        self._endless = x._endless or steps is not None
+        together = getattr(call and call.model, "steps_per_execution", 1)
+        self._endless = x._endless or (
+            steps is not None and not ends_within(steps, together, x._engine.plan.num_batches)
+        )
         """True if one iterator runs over the ends of epochs."""
         self._ends_keras_epochs = x._endless and x._plan.changes_between_epochs
         """True if the source's hooks are called at the ends of Keras's epochs, as it has none."""

@@ -228,7 +228,10 @@ def count_from_position(ours: Any) -> None:
             self._interrupted_warning = warning
         if keras.backend.backend() == "jax" and hasattr(kind, "_get_iterator"):
             self._get_iterator = iterator
-        return _rest_of_epoch(self, stock, adapter.done) if adapter.done else stock(self)
+        finite = self.steps_per_epoch is not None and adapter.num_batches is not None
+        if finite or adapter.done:
+            return _rest_of_epoch(self, stock, adapter.done)
+        return stock(self)
 
     EpochIterator._enumerate_iterator = _enumerate_iterator
 
@@ -236,15 +239,30 @@ def count_from_position(ours: Any) -> None:
 def _rest_of_epoch(
     iterator: Any, stock: Callable[[Any], Iterator[Any]], done: int
 ) -> Iterator[Any]:
-    """Enumerate an epoch without its first ``done`` batches; ``stock`` counts from 0."""
-    name = "_num_batches" if iterator.steps_per_epoch is None else "steps_per_epoch"
-    all_of_them = getattr(iterator, name)
-    setattr(iterator, name, all_of_them - done)
+    """Enumerate an epoch without its first ``done`` batches; ``stock`` counts from 0.
+
+    If the data have an end, ``stock`` doesn't know of ``steps_per_epoch``, see ``ends_within``.
+    """
+    steps_per_epoch, num_batches = iterator.steps_per_epoch, iterator._num_batches
+    if iterator.data_adapter.num_batches is None:
+        iterator.steps_per_epoch = steps_per_epoch - done
+    else:
+        iterator.steps_per_epoch, iterator._num_batches = None, num_batches - done
     try:
         for *steps, batches in stock(iterator):
             yield (*(step + done for step in steps), batches)
     finally:
-        setattr(iterator, name, all_of_them)
+        iterator.steps_per_epoch, iterator._num_batches = steps_per_epoch, num_batches
+
+
+def ends_within(steps: int, together: int, num_batches: int | None) -> bool:
+    """True if the data end within the last execution of an epoch of ``steps``, ``together`` each.
+
+    Keras then takes no batch of the next epoch of the data into it.
+    """
+    if num_batches is None or not steps <= num_batches < -(-steps // together) * together:
+        return False
+    return not missing_to_continue()
 
 
 def has_only_empty(callback: Any, names: Iterable[str]) -> bool:

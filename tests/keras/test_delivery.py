@@ -240,6 +240,7 @@ def test_train_on_batch_weights(options, weights_by_hand):
         (3, None),
         pytest.param(16, None, marks=recording.TAKES_THE_BUILD_FOR_AN_EPOCH),
         pytest.param(2, 4, marks=recording.LOSES_THE_FIRST_BATCH),
+        pytest.param(4, BATCHES, marks=recording.NEEDS_RESUME),
     ],
 )
 def test_execution_batches(together, steps):
@@ -249,6 +250,14 @@ def test_execution_batches(together, steps):
     trained = 3 * (steps or BATCHES)
     assert (len(recorder.trained), sequence.epoch) == (trained, trained // BATCHES)
     assert recorder.trained == epochs_of(sequence, 3)[:trained]
+
+
+@recording.SEVERAL_STEPS
+@recording.NEEDS_RESUME
+def test_execution_beyond_the_last_batch():
+    model, sequence = recording.linear(steps_per_execution=4), sequence_of(BATCHES)
+    expected = model.predict(sequence, verbose=0)
+    assert np.array_equal(model.predict(sequence, steps=BATCHES, verbose=0), expected)
 
 
 @recording.SEVERAL_STEPS
