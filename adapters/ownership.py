@@ -149,6 +149,9 @@ def _copy(array: NDArray[Any], allocate: Allocate) -> NDArray[Any]:
     dtype = array.dtype
     if dtype.hasobject or type(array) not in (np.ndarray, np.memmap):
         copy: NDArray[Any] = np.array(array, subok=True)  # Keeps a subclass's own, such as a mask.
+        plain = type(copy) is np.ndarray and dtype.char == "O"
+        if plain and set(map(type, copy.ravel().tolist())) <= {str, bytes}:  # Never change.
+            return copy
         for index, item in np.ndenumerate(copy) if dtype.char == "O" else ():
             copy[index] = detached(item)
         return copy

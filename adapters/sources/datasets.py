@@ -23,6 +23,7 @@ class MapSource(Source):
         self.data = data
         self._fetch_many = getattr(data, "__getitems__", None)
         self.fetches_many = self._fetch_many is not None
+        self.makes_samples = type(data) not in (list, tuple)
 
     def __len__(self) -> int:
         return len(self.data)

@@ -178,6 +178,19 @@ def test_a_sample_that_numpy_refuses_is_named(samples, error):
     assert "sample 11" in "\n".join([str(info.value), *getattr(info.value, "__notes__", ())])
 
 
+def test_nested_samples_become_what_stack_makes_of_their_leaves():
+    samples = [({"b": np.arange(3) + n, "a": float(n)}, {"y": (n, None)}) for n in range(4)] + [
+        ({"a": 9, "b": np.arange(3) / 2}, {"y": (np.int8(7), None)})
+    ]
+    features, targets = batch_of(*samples)
+    assert ([*features], targets["y"][1]) == (["b", "a"], None)
+    for kind in ("a", "b"):
+        assert exact(features[kind]) == exact(np.stack([x[kind] for x, _ in samples]))
+    assert targets["y"][0].tolist() == [0, 1, 2, 3, 7]
+    with pytest.raises(ValueError, match="one structure: sample 1"):
+        batch_of(samples[0], ({"a": 1.0, "c": np.arange(3)}, {"y": (1, None)}))
+
+
 def test_the_order_of_keys_does_not_matter():
     batch = batch_of({"x": 1, "y": 2}, {"y": 4, "x": 3})
     assert exact(batch) == exact({"x": np.array([1, 3]), "y": np.array([2, 4])})

@@ -47,6 +47,19 @@ class Stored:
         return self.samples[number]
 
 
+@pytest.mark.parametrize("only_reads", [True, False])
+def test_stored_samples_are_copied_for_a_collate_that_may_write(only_reads):
+    class First:
+        def __call__(self, samples):
+            is_stored.append(samples[0] is data[0])
+            return samples[0] * 1
+
+    is_stored: list[bool] = []
+    data, First.only_reads = [np.ones(2)], only_reads
+    batch_of(plan_of(data, batch_size=1, collate=First()))
+    assert is_stored == [only_reads]
+
+
 def double(sample: Any) -> Any:
     """Write into the sample."""
     for member in sample if isinstance(sample, tuple) else (sample,):
