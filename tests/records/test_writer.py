@@ -13,6 +13,7 @@ import pytest
 
 from adapters.errors import ClosedError
 from adapters.records import RecordWriter
+from tests.forking import forks
 from tests.records.materials import FORMATS, PAYLOADS, encoded, read
 
 RECORDS = list(PAYLOADS.values())
@@ -53,6 +54,7 @@ def test_exception_leaves_the_old_file_or_none(format, tmp_path):
     assert read(tmp_path / "a") == RECORDS
 
 
+@forks
 @formats
 def test_forked_process_leaves_the_file_alone(format, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
