@@ -83,30 +83,30 @@ def seed(used: frozenset[str], own_seed: int, epoch: int, number: int, stream: i
     """Seed the used generators, within ``seeded``, by the same arguments as ``generator``'s."""
     if not used:
         return
-    if _watch is not None:
-        _watch.look()
+    if _draws is not None:
+        _draws.look()
     drawn = int(generator(own_seed, epoch, number, stream).integers(2**31))
     if "random" in used:
         random.seed(drawn)
     if "numpy" in used:
         np.random.seed(drawn)
-    if _watch is not None:
-        _watch.before = _states()
+    if _draws is not None:
+        _draws.before = _states()
 
 
 @contextlib.contextmanager
-def watched() -> Iterator[set[str]]:
+def draws_noted() -> Iterator[set[str]]:
     """Collect the names of the generators that code draws from, within ``seeded``."""
-    global _watch
-    outer, _watch = _watch, _Watch()
+    global _draws
+    outer, _draws = _draws, _Draws()
     try:
-        yield _watch.drawn
+        yield _draws.drawn
     finally:
-        _watch.look()
-        _watch = outer
+        _draws.look()
+        _draws = outer
 
 
-class _Watch:
+class _Draws:
     """Generators that were drawn from, by their states before and after."""
 
     def __init__(self) -> None:
@@ -118,7 +118,7 @@ class _Watch:
         self.drawn |= {name for name in now if now[name] != self.before[name]}
 
 
-_watch: _Watch | None = None
+_draws: _Draws | None = None
 
 
 def _states() -> dict[str, Any]:

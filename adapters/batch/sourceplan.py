@@ -44,7 +44,7 @@ from adapters.generators import (
     generator_argument,
 )
 from adapters.ownership import apart, taken
-from adapters.seeding import seed, seeded, watched
+from adapters.seeding import draws_noted, seed, seeded
 from adapters.sources import Source
 from adapters.structure import private, unflatten
 
@@ -184,7 +184,7 @@ class SourcePlan(Plan):
             known, guessed = self.draws, self.guessed
             self.draws = known | guessed
             try:
-                with watched() as drawn:
+                with draws_noted() as drawn:
                     assembled = Assembled(self._made(key, place, allocate), place.skipped)
             finally:
                 self.draws = known

@@ -108,7 +108,7 @@ class Threads(Executor):
             )
 
     def __del__(self) -> None:
-        self._end_threads()  # Ctrl-C may come before anybody has the executor.
+        self._end_threads()  # Ctrl-C may come before the executor is stored.
 
     def _end_threads(self) -> None:
         for _ in self._threads:

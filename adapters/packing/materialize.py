@@ -277,18 +277,18 @@ def _described(content: Any) -> list[str]:
         *getattr(content, "names", ()),
         repr(getattr(content, "renamed", None)),
         repr(getattr(content, "treedef", None)),
-        *map(_told, getattr(content, "fields", ())),
+        *map(_described_field, getattr(content, "fields", ())),
     ]
 
 
-def _told(field: Field) -> str:
+def _described_field(field: Field) -> str:
     """Describe everything that determines a feature's value."""
     default = None if field.default is None else field.default.tolist()
-    told = repr(replace(field, default=None, target=None)) + repr(default)
+    description = repr(replace(field, default=None, target=None)) + repr(default)
     if field.target is None:
-        return told
+        return description
     made_by = type(field.target).__name__, getattr(field.target, "given", None)
-    return "".join([told, repr(made_by), *map(_told, field.target.parts)])
+    return "".join([description, repr(made_by), *map(_described_field, field.target.parts)])
 
 
 def _manifest_in(folder: Path) -> Manifest | None:

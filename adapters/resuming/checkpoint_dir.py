@@ -124,7 +124,7 @@ class CheckpointDir:
         if damage:
             raise ValueError(
                 f"folder must have an intact file to resume from, got {self.path}: {damage}, and "
-                "no other one is intact. Restore one, or give Resume a new folder to start anew"
+                "no other one is intact. Restore one, or give Resume a new folder to start over"
             )
         return None
 
