@@ -187,10 +187,14 @@ def packed(
 
     def take(value: Any) -> Any:
         if isinstance(value, mx.nd.NDArray):
-            if remote and value.stype != "default":
+            dense = value.stype == "default"
+            if remote and not dense:
                 return value  # Can be pickled as it is.
             kind = "np" if isinstance(value, mx.np.ndarray) else "nd"
-            leaves.append(value.asnumpy() if remote else value)
+            # For arrays on the CPU, this takes a third of the time of ``NDArray.copy``.
+            copied = dense and value.ctx.device_type != "gpu" and value.dtype in DTYPES
+            copied |= remote
+            leaves.append(value.asnumpy() if copied else value)
         else:
             known = numpy_as != "active" or is_known(value)
             in_slot = type(value) is np.ndarray and not value.dtype.hasobject
