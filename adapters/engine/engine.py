@@ -22,7 +22,7 @@ from adapters.engine.executors import Settings
 from adapters.engine.stream import DrawnStream, Stream
 from adapters.engine.supply import Supply
 from adapters.engine.tasks import Exhausted
-from adapters.engine.threads import note_program_end
+from adapters.engine.threads import close_dropped, note_program_end
 from adapters.engine.tuning import Choice
 from adapters.errors import ClosedError, note
 from adapters.generators import current_place
@@ -148,7 +148,8 @@ class Engine(Supply):
 _engines: weakref.WeakSet[Engine] = weakref.WeakSet()
 
 
-def _close_pool() -> None:
+def _close_all() -> None:
+    close_dropped()
     pool = sys.modules.get("adapters.engine.pool")  # Programs without processes do without it.
     if pool is not None:
         pool.shared_pool().close()
@@ -159,12 +160,12 @@ def _close_pool() -> None:
 # 1. The front ends', which register theirs after this module: keras/shutdown.py, gluon/loader.py.
 #    They call ``end_with_main_thread`` of each engine. Keras's waits first for the calls in
 #    non-daemon threads, and then for readers.
-# 2. ``_close_pool``.
+# 2. ``_close_all``.
 # 3. That of concurrent.futures, which shuts its executors down; atexit would be after that.
 #
 # Then Python waits for the non-daemon threads. They get batches inline, and so does a thread that
 # finds its workers dead by then (``InterpreterEndsError``).
-getattr(threading, "_register_atexit", atexit.register)(_close_pool)
+getattr(threading, "_register_atexit", atexit.register)(_close_all)
 
 
 # --- reading ---

@@ -26,7 +26,7 @@ from adapters.engine import workermain as remote
 from adapters.engine.executors import Settings
 from adapters.engine.memory import ArrayInSlot, Slot, Slots, room_for
 from adapters.engine.pool import shared_pool
-from adapters.engine.serialization import SerializedPlan, not_picklable
+from adapters.engine.serialization import SerializedPlan, has_changed, not_picklable
 from adapters.engine.tasks import Done, Executor, Future, Task
 from adapters.engine.threads import THREADS
 from adapters.engine.workerprocess import SentMessage, Worker
@@ -157,6 +157,11 @@ class Processes(Executor):
             opening = SentMessage(None, None, self._serialized.plan_number)
             surroundings = list(sys.path), _folder(), self._environment
             worker.send(opening, remote.open_plan, self._serialized.address, *surroundings)
+
+    @property
+    def is_outdated(self) -> bool:
+        """True if the plan has changed since it was sent."""
+        return has_changed(self._plan, self._serialized.fingerprint)
 
     def refresh(self) -> None:
         """Send the plan again, after its source has changed; tasks under way use the earlier one.

@@ -22,6 +22,7 @@ import sys
 import threading
 import time
 import types
+import zlib
 from collections.abc import Callable, Iterable
 from typing import Any, Literal, NamedTuple
 
@@ -46,6 +47,10 @@ log = logging.getLogger("adapters")
 # size. Each process takes twice as long to open it, and as much memory as its objects: 400,000
 # dicts of annotations take 1.2 s and 32 MB, and 250 MB in each process (two cores).
 _MOST_PART, _LEAST_SECONDS, _MOST_SECONDS, _MOST_BYTES = 0.002, 0.1, 5.0, 256 << 20
+
+# Largest array whose numbers count in a fingerprint, and largest pickle and sum of arrays for one.
+# It takes up to 20 ms at each start of an epoch then, and sending a changed plan again up to 0.5 s.
+_MOST_READ, _MOST_COMPARED, _MOST_SENT_AGAIN = 4 << 20, 256 << 10, 1 << 30
 
 # A view's base is sent with it if it is at most this many times as large.
 _MOST_OF_BASE = 2
@@ -106,6 +111,7 @@ class SerializedPlan:
 
     def __init__(self, content: Any) -> None:
         pickled, buffers, imports = pickled_apart(content)
+        self.fingerprint = _fingerprint(pickled, buffers)
         parts = [*(buffer.raw() for buffer in buffers), memoryview(pickled)]
         places, end = np.empty((len(parts), 2), np.int64), 0
         for place, part in zip(places, parts):
@@ -135,11 +141,7 @@ def pickled_apart(content: Any) -> tuple[bytes, list[pickle.PickleBuffer], tuple
     Raises:
         Exception: The object can't be pickled, not even by cloudpickle.
     """
-    buffers: list[pickle.PickleBuffer] = []
-    stream = io.BytesIO()
-    pickler = _Pickler(stream, protocol=5, buffer_callback=buffers.append)
-    pickler.dump(content)
-    generators, pickler.generators = pickler.generators, []  # Else the list is found as a holder.
+    pickled, buffers, generators = _pickled(content)
     if generators:
         others = f" and {len(generators) - 1} more" if len(generators) > 1 else ""
         log.warning(
@@ -149,12 +151,42 @@ def pickled_apart(content: Any) -> tuple[bytes, list[pickle.PickleBuffer], tuple
             others,
             USE_RNG,
         )
-    pickled = stream.getvalue()
     return (
         pickled,
         buffers,
         tuple(how for name, how in IMPORTERS.items() if name.encode() in pickled),
     )
+
+
+def _pickled(content: Any) -> tuple[bytes, list[pickle.PickleBuffer], list[Any]]:
+    """Pickle an object; returns the pickle, its arrays, and the user's own random generators."""
+    buffers: list[pickle.PickleBuffer] = []
+    stream = io.BytesIO()
+    pickler = _Pickler(stream, protocol=5, buffer_callback=buffers.append)
+    pickler.dump(content)
+    generators, pickler.generators = pickler.generators, []  # Else the list is found as a holder.
+    return stream.getvalue(), buffers, generators
+
+
+def has_changed(content: Any, fingerprint: int | None) -> bool:
+    """True if an object has certainly changed since it had this fingerprint.
+
+    Numbers in an array of more than 4 MiB may change without being noticed.
+    """
+    if fingerprint is None:
+        return False
+    with contextlib.suppress(Exception):  # It can no longer be pickled.
+        return _fingerprint(*_pickled(content)[:2]) not in (fingerprint, None)
+    return False
+
+
+def _fingerprint(pickled: bytes, buffers: list[pickle.PickleBuffer]) -> int | None:
+    """Checksum of a pickle and its arrays; None if comparing them would take too long."""
+    arrays = [buffer.raw() for buffer in buffers]
+    if len(pickled) > _MOST_COMPARED or sum(each.nbytes for each in arrays) > _MOST_SENT_AGAIN:
+        return None
+    sums = [(each.nbytes, zlib.crc32(each)) for each in arrays if each.nbytes <= _MOST_READ]
+    return hash((pickled, *sums))
 
 
 def import_before(modules: Iterable[str]) -> None:

@@ -139,6 +139,10 @@ class Stream:
             if self._entered is None or not self._secondary:
                 self._supply.enter_epoch(epoch)
             self._entered = epoch
+            if self._supply.has_changed():
+                self._supply.dispatcher.drop(list(self._window))  # Made from what it was before.
+                self._window.clear()
+                self._asked = self.position
 
     def compute(self) -> Future:
         """Compute the next unrequested batch in the calling thread."""

@@ -445,6 +445,18 @@ class Supply:
                 if self.plan.enter_epoch(epoch):
                     self.refresh()
 
+    def has_changed(self) -> bool:
+        """True if the plan has changed since processes got it, say by a callback; sends it again.
+
+        A plan that changes between epochs is sent again anyway.
+        """
+        executor = self.dispatcher.executor
+        if executor is None or self._outdated or self.plan.changes_between_epochs:
+            return False
+        if changed := executor.is_outdated:
+            self.refresh()
+        return changed
+
     def refresh(self) -> None:
         """Send processes the source as it is now, before their next task; threads always see it."""
         self._outdated = True

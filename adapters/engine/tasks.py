@@ -176,7 +176,7 @@ class Executor:
     - The time of the task in ``task.seconds``.
 
     The methods are called with the dispatcher's lock held, except ``refresh`` and ``close``, and
-    attributes are read without. No method waits for a worker, except ``close``, and ``wake`` and
+    attributes are read without it. No method waits for a worker, except ``close``, and ``wake`` and
     ``restart`` for 0.1 s. The defaults are those of workers that are there at once, don't die and
     see the plan itself.
     """
@@ -229,6 +229,11 @@ class Executor:
 
     def discard(self, future: Future) -> None:
         """Free the memory of an abandoned batch."""
+
+    @property
+    def is_outdated(self) -> bool:
+        """True if workers have a copy of the plan, which has changed since."""
+        return False
 
     def refresh(self) -> None:
         """Send workers the plan as it is now; tasks under way use the earlier one."""

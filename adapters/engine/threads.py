@@ -7,12 +7,17 @@ waited for during a limited time on close, and doesn't keep the program from end
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import logging
 import queue
 import sys
 import threading
 import time
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
 
 from adapters.batch.plan import Assembled, BatchKey, Plan
 from adapters.engine.memory import Arena
@@ -29,6 +34,7 @@ THREADS = "adapters-worker_"
 _Call = Callable[[], None]
 _program_ends = threading.Event()
 _here = threading.local()
+_not_awaited: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
 
 
 def works_for(plan: Plan) -> bool:
@@ -61,7 +67,11 @@ class Threads(Executor):
         # started there would leave a dummy thread object in Python for TensorFlow's.
         self._threads = tuple(
             threading.Thread(
-                target=_work, args=(self._queue,), name=f"{THREADS}{number}", daemon=True
+                # With the settings of this thread, such as the precision of ``decimal``.
+                target=contextvars.copy_context().run,
+                args=(_work, self._queue, np.geterr(), np.geterrcall()),
+                name=f"{THREADS}{number}",
+                daemon=True,
             )
             for number in range(count)
         )
@@ -90,27 +100,15 @@ class Threads(Executor):
                 self._queue.get_nowait()
         self._end_threads()
         # Not current_thread(), which would leave a dummy thread object for TensorFlow's thread.
-        if not wait or threading.get_ident() in {thread.ident for thread in self._threads}:
-            return
-        # KeyboardInterrupt may be passing through here, or may have ended the program. In a
-        # notebook, ``last_type`` is from an earlier cell.
-        ended_by = getattr(sys, "last_type", None) if _program_ends.is_set() else None
-        interrupted = KeyboardInterrupt in (sys.exc_info()[0], ended_by)
-        patience = _INTERRUPTED_PATIENCE_SECONDS if interrupted else _PATIENCE_SECONDS
-        deadline = time.monotonic() + patience
-        for thread in self._threads:
-            thread.join(max(0.0, deadline - time.monotonic()))
-        if any(thread.is_alive() for thread in self._threads):
-            log.warning(
-                "a worker thread is still in the source or a transform after %g seconds, and is "
-                "left there",
-                patience,
-            )
+        if wait and threading.get_ident() not in {thread.ident for thread in self._threads}:
+            _not_awaited.difference_update(self._threads)
+            _await(self._threads)
 
     def __del__(self) -> None:
         self._end_threads()  # Ctrl-C may come before the executor is stored.
 
     def _end_threads(self) -> None:
+        _not_awaited.update(self._threads)
         for _ in self._threads:
             self._queue.put(None)
 
@@ -137,8 +135,40 @@ class Threads(Executor):
         return outcome
 
 
-def _work(calls: queue.SimpleQueue[_Call | None]) -> None:
-    """Run calls; refers to the queue only, so it doesn't keep the executor alive."""
+def close_dropped() -> None:
+    """Wait for running tasks of executors that were closed without waiting.
+
+    The interpreter ends daemon threads wherever they are, and one in C++ code, such as OpenCV's,
+    would abort the program.
+    """
+    _await([thread for thread in _not_awaited if thread.is_alive()])
+
+
+def _await(threads: Sequence[threading.Thread]) -> None:
+    """Wait a limited time for threads to end."""
+    # KeyboardInterrupt may be passing through here, or may have ended the program. In a notebook,
+    # ``last_type`` is from an earlier cell.
+    ended_by = getattr(sys, "last_type", None) if _program_ends.is_set() else None
+    interrupted = KeyboardInterrupt in (sys.exc_info()[0], ended_by)
+    patience = _INTERRUPTED_PATIENCE_SECONDS if interrupted else _PATIENCE_SECONDS
+    deadline = time.monotonic() + patience
+    for thread in threads:
+        thread.join(max(0.0, deadline - time.monotonic()))
+    if any(thread.is_alive() for thread in threads):
+        log.warning(
+            "a worker thread is still in the source or a transform after %g seconds, and is left "
+            "there",
+            patience,
+        )
+
+
+def _work(calls: queue.SimpleQueue[_Call | None], on_errors: Any, error_handler: Any) -> None:
+    """Run calls; refers to the queue only, so it doesn't keep the executor alive.
+
+    ``on_errors`` and ``error_handler`` are NumPy's, which a thread has of its own.
+    """
+    np.seterr(**on_errors)
+    np.seterrcall(error_handler)
     while (call := calls.get()) is not None:
         try:
             call()

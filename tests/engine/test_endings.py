@@ -149,6 +149,28 @@ def test_interpreter_ends_quietly(executor, last, expected):
         assert running.survivors(SECONDS) == []
 
 
+def test_threads_of_a_dropped_sequence_end_their_batch_before_the_program():
+    """One that is ended within C++ code aborts the program."""
+    text = """
+class Marks:
+    def __call__(self, sample):
+        print("<", end="")
+        time.sleep(0.2)
+        print(">", end="")
+        return sample
+
+def main():
+    from adapters import SafeSequence
+    next(iter(SafeSequence(np.zeros(400), 4, transform=Marks(), workers=1)))
+
+main()
+"""
+    with script(text) as running:
+        code, output, _ = running.finish(SECONDS)
+    assert code == 0
+    assert output.count("<") == output.count(">") > 0
+
+
 # --- other ways to be a process ---
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import decimal
 import itertools
 import pickle
 import time
@@ -53,6 +55,47 @@ def test_processes_start_when_all_epochs_are_worth_it(epochs, ended, opened, mon
             sequence, epochs=epochs, initial_epoch=ended, callbacks=[Looks()], verbose=0
         )
     assert any(found) is opened
+
+
+class Changed:
+    """A transform with settings, one of them an array, which a loop changes between passes."""
+
+    def __init__(self) -> None:
+        self.number, self.array = 0.0, np.zeros(3)
+
+    def __call__(self, sample: Any) -> Any:
+        return sample + self.number + self.array.sum()
+
+
+def test_processes_see_what_was_changed_between_passes():
+    transform, means = Changed(), []
+    source = np.zeros((60, 1), np.float32)
+    with SafeSequence(
+        source, 5, transform=transform, workers=2, use_multiprocessing=True
+    ) as sequence:
+        for epoch in range(4):
+            transform.number = epoch // 2
+            transform.array[0] = epoch % 2
+            means.append([float(batch.mean()) for batch in sequence])
+    assert means == [[expected] * 12 for expected in (0, 1, 1, 2)]
+
+
+class Configured:
+    """A transform whose result depends on settings of the thread that it runs in."""
+
+    def __call__(self, sample: Any) -> Any:
+        with contextlib.suppress(FloatingPointError):
+            np.float64(sample) / np.float64(0)
+            return 0.0
+        return float(decimal.Decimal(1) / 3)
+
+
+def test_threads_have_the_settings_of_the_program():
+    with np.errstate(all="raise"), decimal.localcontext() as context:
+        context.prec = 3
+        with SafeSequence([1.0] * 4, 4, transform=Configured(), workers=1) as sequence:
+            (batch,) = sequence
+    assert batch.tolist() == [0.333] * 4
 
 
 def test_short_fit_starts_no_processes(monkeypatch):
