@@ -29,11 +29,8 @@ def made_up_run(
     workers: int | str = 0,
     *,
     framework: str = "Keras",
-    device: str = "the CPU",
     failure: str | None = None,
     log: str = "",
-    rounds: tuple[float, ...] = (),
-    seed: int | None = None,
     **metrics: float,
 ) -> Run:
     """A run with these metrics."""
@@ -44,12 +41,10 @@ def made_up_run(
         ours=False,
         metrics=metrics,
         software=f"{framework} 3.15" if metrics else "",
-        device=device if metrics else "",
+        device="the CPU" if metrics else "",
         failure=failure,
         log=log,
-        rounds={"samples_per_second": list(rounds)} if rounds else {},
         command=f"pytest benchmarks/test_it.py --rows '{framework} {loader} workers {workers}'",
-        seed=seed,
     )
 
 
@@ -58,10 +53,10 @@ def speeds(loader: str, *values: float, workers: int | str = 0) -> list[Run]:
     return [made_up_run(loader, workers, samples_per_second=value) for value in values]
 
 
-def open_session(out: Path, *, rows: str = "", repeats: int | None = None) -> Session:
+def open_session(out: Path, *, rows: str = "") -> Session:
     """As the command line opens it."""
     return Session(
-        size="default", repeats=repeats, rows=rows, out=out, data_dir=None, uncaptured=nullcontext
+        size="default", repeats=None, rows=rows, out=out, data_dir=None, uncaptured=nullcontext
     )
 
 

@@ -16,8 +16,8 @@ from benchmarks.harness.results import Experiment, Run, write_json
 from tests.benchmarks.made_up import MACHINE, made_up_run, open_session, sleeping_row
 
 
-def run_rows(out: Path, rows: str = "", **settings: int | None) -> list[Run]:
-    session = open_session(out, rows=rows, **settings)
+def run_rows(out: Path, rows: str = "") -> list[Run]:
+    session = open_session(out, rows=rows)
     experiment = session.experiment("sleeping", "Samples that take their time")
     specs = [sleeping_row("plain", 0.001), sleeping_row("another loader", 0.001)]
     return session.sweep(experiment, specs, 1)
