@@ -6,6 +6,7 @@ import itertools
 import struct
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -72,15 +73,12 @@ def squares(monkeypatch: pytest.MonkeyPatch) -> UpTo:
     ("settings", "transform"),
     [(Settings(0), None), (Settings(0), float), (Settings(2), float), (Settings(1, True), None)],
 )
-def test_source(squares, settings, transform, monkeypatch):
+def test_source(squares, settings, transform):
     plan = SourcePlan(as_source(squares), Order(SIZE, BATCH, shuffle=True), transform)
-    engine = Engine(plan, settings)
-    try:
+    with closing(Engine(plan, settings)) as engine:
         stream = engine.stream(0, 0, shuffled=False)
         found = np.sort(np.concatenate([stream.next() for _ in range(plan.num_batches)]))
-        assert found.tolist() == [i * i for i in range(SIZE)]
-    finally:
-        engine.close()
+    assert found.tolist() == [i * i for i in range(SIZE)]
 
 
 # --- workers ---
@@ -111,15 +109,12 @@ def test_workers(monkeypatch):
 
     monkeypatch.setitem(EXECUTORS, "machines", machines)
     plan = SourcePlan(as_source(list(range(SIZE))), Order(SIZE, BATCH))
-    engine = Engine(plan, Settings(2, kind="machines"))
-    try:
+    with closing(Engine(plan, Settings(2, kind="machines"))) as engine:
         stream = engine.stream(0, 0, shuffled=False)
         assert [stream.next().tolist() for _ in range(3)] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
         assert executors[0].count == 2
         assert executors[0].jobs >= 3
         assert engine.description == "2 machines"
-    finally:
-        engine.close()
 
 
 # --- a format of record files ---
@@ -192,9 +187,8 @@ def toy_images(toy_format, tmp_path: Path) -> Path:
 def test_format_is_packed_and_gathered(toy_images):
     with open_records(toy_images, decode="image") as source:
         plan = SourcePlan(source, Order(SIZE, SIZE))
-        engine = Engine(plan, Settings(0))
-        arrays, labels = engine.stream(0, 0, shuffled=False).next()
-        engine.close()
+        with closing(Engine(plan, Settings(0))) as engine:
+            arrays, labels = engine.stream(0, 0, shuffled=False).next()
         assert arrays.ravel().tolist() == list(range(SIZE * 6))
         assert labels.tolist() == list(range(SIZE))
 
@@ -219,11 +213,8 @@ def test_format_reaches_worker_processes(toy_format, tmp_path):
         for number in range(SIZE):
             writer.write(bytes([number]))
     plan = SourcePlan(open_records(path, decode=ord), Order(SIZE, SIZE))
-    engine = Engine(plan, Settings(1, True))
-    try:
+    with closing(Engine(plan, Settings(1, True))) as engine:
         assert engine.stream(0, 0, shuffled=False).next().tolist() == list(range(SIZE))
-    finally:
-        engine.close()
 
 
 # --- a framework ---
@@ -234,11 +225,8 @@ class Feed:
 
     def __init__(self, data: Any, batch_size: int, workers: int) -> None:
         plan = SourcePlan(as_source(data), Order(len(data), batch_size, shuffle=True))
-        self._engine, self._epoch, self._batches = (
-            Engine(plan, Settings(workers)),
-            0,
-            plan.num_batches,
-        )
+        self._engine, self._epoch = Engine(plan, Settings(workers)), 0
+        self._batches = plan.num_batches
 
     def __iter__(self) -> Iterator[list[Any]]:
         stream = self._engine.stream(self._epoch, 0, shuffled=False)
