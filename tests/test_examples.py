@@ -6,11 +6,11 @@ import importlib.util
 import json
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.engine.scripts import ended
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 # Arguments, and what is to be seen at the end.
@@ -47,18 +47,12 @@ def test_a_script_runs(name):
         if importlib.util.find_spec(package) is None:
             pytest.skip(f"{package} isn't installed")
     arguments, said = SCRIPTS[name]
-    environment = {**os.environ, "PYTHONPATH": str(EXAMPLES.parent), "HF_HUB_OFFLINE": "1"}
+    environment = {"HF_HUB_OFFLINE": "1"}
     # ResNet-50 takes longer to compile than to train here.
     backend = "torch" if name == "photos_to_resnet.py" else "jax"
     if importlib.util.find_spec(backend) is not None:
         environment["KERAS_BACKEND"] = backend
-    finished = subprocess.run(
-        [sys.executable, str(path), *arguments],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=280,
-    )
+    finished = ended(path, *arguments, timeout=280, variables=environment)
     assert finished.returncode == 0, finished.stderr
     assert said in finished.stdout
 
@@ -88,12 +82,6 @@ def test_the_cells_of_the_notebook_run(tmp_path):
     script = tmp_path / "notebook.py"
     script.write_text("\n\n".join("".join(each["source"]) for each in cells("code")))
     folders = os.pathsep.join(map(str, (EXAMPLES, EXAMPLES.parent)))
-    finished = subprocess.run(
-        [sys.executable, str(script)],
-        env={**os.environ, "PYTHONPATH": folders, "KERAS_BACKEND": "jax"},
-        capture_output=True,
-        text=True,
-        timeout=110,
-    )
+    finished = ended(script, variables={"PYTHONPATH": folders, "KERAS_BACKEND": "jax"})
     assert finished.returncode == 0, finished.stderr
     assert "the same to the last bit: True" in finished.stdout

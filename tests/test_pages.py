@@ -9,11 +9,8 @@ runs where they are.
 from __future__ import annotations
 
 import importlib.util
-import os
 import re
 import shlex
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,6 +21,7 @@ from adapters import open_images
 from adapters.cli.main import parsed
 from adapters.packing import pack
 from tests.contract.detection import detection, gradient, random_boxes
+from tests.engine.scripts import ended
 from tests.images.pictures import npy
 from tests.packing.materials import folder
 from tests.sources.example_files import encoded
@@ -80,18 +78,10 @@ def run(program: str, folder: Path, name: str = "program", backend: str = "jax")
     """Run a program in a process of its own, to its end."""
     script = folder / f"{name}.py"
     script.write_text(f"{program}\nprint('done')")
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1"}
-    environment |= {"HF_HOME": str(folder / "home")}
+    environment = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(folder / "home")}
     if importlib.util.find_spec(backend) is not None:
         environment["KERAS_BACKEND"] = backend
-    finished = subprocess.run(
-        [sys.executable, script.name],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=110,
-    )
+    finished = ended(script.name, cwd=folder, timeout=110, variables=environment)
     assert finished.returncode == 0, finished.stderr
     assert finished.stdout.endswith("done\n")
 

@@ -81,11 +81,13 @@ class Script:
         return lines
 
 
-def ended(*arguments: Any, **options: Any) -> subprocess.CompletedProcess[str]:
+def ended(
+    *arguments: Any, timeout: float = 100, variables: dict[str, str] | None = None, **options: Any
+) -> subprocess.CompletedProcess[str]:
     """Python with these arguments and with this package, once it has come to its end."""
     command = [sys.executable, *map(str, arguments)]
-    options["env"] = {**os.environ, "PYTHONPATH": str(_ROOT)}
-    return subprocess.run(command, capture_output=True, text=True, timeout=100, **options)
+    options["env"] = {**os.environ, "PYTHONPATH": str(_ROOT), **(variables or {})}
+    return subprocess.run(command, capture_output=True, text=True, timeout=timeout, **options)
 
 
 @contextmanager
