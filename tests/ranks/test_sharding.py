@@ -251,27 +251,11 @@ def test_auto_settled_at_once(monkeypatch, caplog):
     assert [record.getMessage() for record in caplog.records] == [expected]
 
 
-def test_auto_asked_once_more(caplog, in_torch):
-    caplog.set_level(logging.INFO, logger="adapters")
-    asked = ShardArgument("auto")
-    assert (asked.open, asked.part, caplog.records) == (True, (0, 1), [])
-    in_torch(1, 2)
-    assert (asked.settle(), asked.part) == (True, (1, 2))
-    in_torch(0, 2)
-    assert (asked.settle(), asked.part) == (False, (1, 2))
-    assert len(caplog.records) == 1
-
-
 def test_auto_alone(caplog):
     caplog.set_level(logging.INFO, logger="adapters")
     asked = ShardArgument("auto")
     assert (asked.settle(), asked.value) == (False, (0, 1))
     assert "0 of 1, all of the data" in caplog.text
-
-
-def test_kvstore():
-    asked = ShardArgument(SimpleNamespace(rank=1, num_workers=3, type="dist_sync"))
-    assert (asked.value, asked.requested) == ((1, 3), (1, 3))
 
 
 def warnings_of(caplog, *shards):
