@@ -16,6 +16,7 @@ import adapters
 from adapters import ImageDecoder, SafeSequence, diagnose, open_records, pack
 from adapters.diagnosis import examination
 from adapters.diagnosis.ablation import store_of
+from adapters.diagnosis.sweep import sweep
 from adapters.remote import clients
 from adapters.sources import as_source
 from tests.diagnosis import planted
@@ -219,7 +220,18 @@ def batches_of(sequence: SafeSequence) -> list[list[float]]:
     return [batch[0].ravel().tolist() for batch in sequence]
 
 
-def test_sequence_goes_on_where_it_stood():
+@pytest.fixture(params=["diagnose", "sweep"])
+def look(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """What reads a sequence beside its passes."""
+    if request.param == "diagnose":
+        return lambda sequence: diagnose(
+            sequence, lambda batch: np.random.rand(), seconds=SHORT_SECONDS
+        )
+    monkeypatch.setattr("adapters.diagnosis.sweep.obstacle_to_processes", lambda plan: "slow here")
+    return lambda sequence: sweep(sequence, seconds=0.01, rounds=1)
+
+
+def test_sequence_goes_on_where_it_stood(look):
     options = {"shuffle": True, **INLINE}
     with (
         SafeSequence(Numbers(), 8, **options) as sequence,
@@ -228,7 +240,7 @@ def test_sequence_goes_on_where_it_stood():
         state = {"epoch": 2, "batch": 3}
         for each in (sequence, untouched):
             each.load_state_dict(state)
-        diagnose(sequence, quick_step, seconds=SHORT_SECONDS)
+        look(sequence)
         assert sequence.state_dict() == state
         assert sequence.waits.batches == 0
         assert batches_of(sequence) == batches_of(untouched)
@@ -245,12 +257,13 @@ def test_pass_that_is_under_way_goes_on():
         assert parts + [batch[0].ravel().tolist() for batch in batches] == whole
 
 
-def test_random_state_is_put_back():
+def test_random_state_is_put_back(look):
     def draws(sample: Any) -> Any:
         return np.float32([random.random() + np.random.rand()])
 
     before = random.getstate(), np.random.get_state(legacy=False)
-    found(Numbers(), lambda batch: np.random.rand(), SHORT_SECONDS, transform=draws)
+    with SafeSequence(Numbers(), 8, transform=draws, **INLINE) as sequence:
+        look(sequence)
     np.testing.assert_equal((random.getstate(), np.random.get_state(legacy=False)), before)
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import random
 from typing import Any
 
-import numpy as np
 import pytest
 
 from adapters import SafeSequence
@@ -96,26 +94,6 @@ def test_settings_say_why_processes_are_left_out(quick):
     (reason,) = swept(Numbers()).left_out
     assert reason.startswith("processes: ")
     assert "generator" in reason
-
-
-def test_sequence_stands_where_it_stood():
-    with SafeSequence(Numbers(), BATCH_SIZE, shuffle=True, transform=Unsendable()) as sequence:
-        sequence.load_state_dict({"epoch": 1, "batch": 2})
-        sweep(sequence, seconds=0.01, rounds=1)
-        assert sequence.state_dict() == {"epoch": 1, "batch": 2}
-        assert sequence.waits.batches == 0
-
-
-def test_random_state_is_put_back():
-    steps = (number for number in range(3))  # Can't be sent to processes, which take their time.
-
-    def draws(sample: Any) -> Any:
-        assert steps is not None
-        return np.float32([random.random() + np.random.rand()])
-
-    before = random.getstate(), np.random.get_state(legacy=False)
-    swept(Numbers(), transform=draws)
-    np.testing.assert_equal((random.getstate(), np.random.get_state(legacy=False)), before)
 
 
 def test_ctrl_c_leaves_no_engine_open(monkeypatch):
