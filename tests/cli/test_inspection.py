@@ -261,11 +261,6 @@ def test_object_has_as_many_rows_as_asked(data, told, words, rows):
     assert len(told("inspect", f"{data}:{name}", *options).splitlines()) == 1 + rows
 
 
-def test_object_is_the_only_target(tmp_path, told):
-    said = told("inspect", "data.py:train", tmp_path, status=2)
-    assert "data.py:train must be the only target, got 2" in said
-
-
 def test_path_may_have_a_colon(tmp_path, told):
     folder(tmp_path / "photos", 2)
     pack(tmp_path / "photos", tmp_path / "of:day.rec", format="recordio")
