@@ -24,10 +24,10 @@ from tests.sources.image_folders import jpeg, put
 DECODE = ImageDecoder(16, crop="random_resized", flip=True)
 
 
-def upload(bucket: Any, root: Path, to: str = "/bucket/photos") -> None:
+def upload(bucket: Any, root: Path) -> None:
     for path in root.rglob("*"):
         if path.is_file():
-            bucket.pipe_file(f"{to}/{path.relative_to(root)}", path.read_bytes())
+            bucket.pipe_file(f"/bucket/photos/{path.relative_to(root)}", path.read_bytes())
 
 
 def names_of(root: Path) -> list[str]:

@@ -244,20 +244,6 @@ def test_local_file_is_read_through_a_cache(tmp_path):
     assert [kept.url for kept in cache.objects()] == [str(path)]
 
 
-@pytest.mark.parametrize(("workers", "processes"), [(2, False), (1, True)])
-def test_loader_batches_are_those_of_the_local_file(server, tmp_path, workers, processes):
-    path, decode = jpeg_file(tmp_path, "tfrecord", 40), ImageDecoder(16, crop="random", flip=True)
-    serve(server, tmp_path)
-    remote = open_records(server.url(path.name), decode=decode, cache=tmp_path / "cache")
-    given = {"batch_size": 8, "shuffle": True, "seed": 3}
-    with (
-        remote,
-        SafeSequence(open_records(path, decode=decode), workers=0, **given) as expected,
-        SafeSequence(remote, workers=workers, use_multiprocessing=processes, **given) as found,
-    ):
-        assert_equal(found, expected)
-
-
 def test_next_batches_are_fetched_ahead(server, tmp_path, monkeypatch):
     """Each batch of the window is announced when it is asked for, before a thread comes to it."""
     path = jpeg_file(tmp_path, "tfrecord", 40)

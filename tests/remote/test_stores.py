@@ -109,11 +109,6 @@ def test_pack_refuses_urls(out, said):
     assert "secret" not in str(raised.value)
 
 
-def test_unknown_scheme_names_the_command(bucket):
-    with pytest.raises(ImportError, match=r"nor would obstore; .*pip install fsspec"):
-        open_records("nobody-knows://a.rec")
-
-
 @pytest.mark.parametrize("what", ["records", "images"])
 def test_hanging_server_ends_within_the_limit(server, loop, monkeypatch, what):
     """By fsspec's client, whose own limits are minutes."""
