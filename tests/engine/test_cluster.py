@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import Any
 
@@ -74,24 +75,16 @@ def reopened(path: str, size: int) -> Opened:
 
 def test_closing_leaves_the_client_open_and_the_cluster_empty(dask_client, tmp_path):
     gate = Gate(tmp_path / "gate")
-    engine = Engine(plan_of(Held(400), 4, transform=gate), settings(dask_client))
-    stream = engine.stream(0, 0, False)
-    errors: list[BaseException] = []
-
-    def wait() -> None:
-        try:
-            stream.next()
-        except ClosedError as error:
-            errors.append(error)
-
-    thread = threading.Thread(target=wait)
-    thread.start()
-    wait_until(lambda: gate.arrived.calls)
-    with within(10):
-        engine.close()
-        thread.join()
+    with (
+        opened_on(dask_client, Held(400), transform=gate) as engine,
+        ThreadPoolExecutor(1) as thread,
+    ):
+        waiting = thread.submit(engine.stream(0, 0, False).next)
+        wait_until(lambda: gate.arrived.calls)
+        with within(10):
+            engine.close()
+            assert type(waiting.exception()) is ClosedError
     gate.open()
-    assert len(errors) == 1
     assert dask_client.submit(abs, -3, pure=False).result() == 3
     wait_until(lambda: not any(dask_client.has_what().values()))
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import threading
 from contextlib import suppress
-from typing import Any
 
 import numpy as np
 import psutil
@@ -13,7 +11,7 @@ import pytest
 
 from adapters import WorkerError
 from tests.engine.executors import end_idle_workers, opened, read, wait_until, within, workers
-from tests.engine.workloads import Dying, Gate, Numbers, Slow
+from tests.engine.workloads import Dying, Numbers
 
 # Recovery is promised within seconds.
 SECONDS = 10
@@ -46,19 +44,6 @@ def test_deadly_batch_is_found_among_those_of_its_task(tmp_path):
         assert read(engine, 1, step=84)[0].tolist() == [336, 337, 338, 339]
 
 
-def test_death_after_writing_leaves_no_trace(tmp_path):
-    dying = Dying(tmp_path / "deaths", 2 * 45, times=1)
-
-    def double(batch: Any) -> Any:
-        batch *= 2
-        return dying(batch)
-
-    arguments = {"transform": Slow(0.01), "batch_transform": double}
-    with opened(Numbers(64), "processes-2", 8, queue=1, **arguments) as engine:
-        assert np.concatenate(read(engine, 8)).tolist() == list(range(0, 128, 2))
-    assert dying.deaths.calls == 1
-
-
 def missing(pid: int) -> int:
     raise OSError("Function not implemented")
 
@@ -79,32 +64,3 @@ def test_idle_workers_that_were_killed_are_replaced(descriptors, new_processes, 
         assert np.concatenate([stream.next() for _ in range(6)]).tolist() == list(range(4, 26))
         stream.close()
     end_idle_workers()
-
-
-@pytest.mark.serial
-def test_workers_killed_while_they_start_are_replaced():
-    with opened(Numbers(), "processes-2") as engine, within(SECONDS):
-        engine.stream(0, 0, False)
-        engine.start_workers()
-        consumer: list[Any] = []
-        thread = threading.Thread(target=lambda: consumer.extend(read(engine, 7)))
-        thread.start()
-        wait_until(workers)
-        for worker in workers():
-            with suppress(psutil.NoSuchProcess):
-                worker.kill()
-        thread.join(SECONDS)
-        assert np.concatenate(consumer).tolist() == list(range(26))
-
-
-def test_closing_ends_busy_and_stopped_workers(tmp_path):
-    gate = Gate(tmp_path / "gate", start=4)
-    with opened(Numbers(), "processes-2", transform=gate) as engine:
-        stream = engine.stream(0, 0, False)
-        stream.next()
-        wait_until(lambda: gate.arrived.calls == len(workers()))
-        children = workers()
-        children[0].suspend()
-        stream.close()
-    gone, alive = psutil.wait_procs(children, 5)
-    assert (len(gone), alive) == (len(children), [])

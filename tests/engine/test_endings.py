@@ -300,29 +300,3 @@ def test_thread_trains_on_after_the_main_thread():
     """The front ends end their engines so."""
     with script(TRAINS_ON) as running:
         assert running.finish(SECONDS) == (0, "200\n", "")
-
-
-HANGS = """
-import logging
-from adapters.engine import Settings, threads
-logging.basicConfig(stream=sys.stdout, format="%(message)s")
-threads._PATIENCE_SECONDS = 0.5
-engine = Engine(plan_of(list(range(8)), transform=lambda sample: threading.Event().wait()),
-    Settings(2, False, 4, timeout_seconds=0.2))
-stream = engine.stream(0, 0, False)
-try:
-    stream.next()
-except Exception as error:
-    print(type(error).__name__)
-engine.close()
-print("ends")
-"""
-
-
-@pytest.mark.serial
-def test_program_ends_beside_a_thread_that_hangs():
-    with script(HANGS) as running:
-        code, output, errors = running.finish(10)
-    first, *warnings, last = output.splitlines()
-    assert (first, last, code, errors) == ("TimeoutError", "ends", 0, "")
-    assert "still in the source or a transform" in "".join(warnings)

@@ -84,26 +84,6 @@ def test_closing_frees_the_memory_of_a_kept_exception():
     assert (info.value.args, stream.position) == (("spoilt",), (0, 0))
 
 
-# --- submit: the plan on its way ---
-
-
-class SpoiltWhenReceived(Spoilt):
-    def __setstate__(self, state: Any) -> None:
-        raise fault(state["name"])
-
-    def __getstate__(self) -> Any:
-        return vars(self)
-
-
-@pytest.mark.parametrize("name", ["OwnError", "StopIteration", "SystemExit"])
-def test_fault_at_arrival_fails_as_itself(name):
-    with opened(Numbers(), "processes-2", transform=SpoiltWhenReceived(name, -1)) as engine:
-        for _ in range(2):
-            with pytest.raises(type(fault(name)), match="spoilt") as info:
-                read(engine, 1)
-            assert "__setstate__" in info.value.__notes__[-1]
-
-
 # --- deliver: the batch on its way back ---
 
 

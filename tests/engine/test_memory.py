@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adapters.alignment import aligned_empty
 from adapters.engine import memory
 from adapters.engine.memory import SharedFile, grow
 from tests.batches import exact
@@ -75,18 +74,6 @@ def test_ctrl_c_gives_memory_back_once(monkeypatch):
             assert list(map(exact, kept)) == list(map(exact, read(expected, 12)))
 
 
-@every_pool
-def test_held_batches_outlive_their_stream_and_their_engine(executor):
-    with opened(Numbers(400), executor, transform=image) as engine:
-        held = read(engine, 40)
-        before = [exact(batch) for batch in held]
-    gc.collect()
-    assert [exact(batch) for batch in held] == before
-    for batch in held:
-        batch[0][...] = 0
-    assert {int(batch[0].sum()) for batch in held} == {0}
-
-
 @pytest.mark.parametrize(("kept", "limit"), [(0, 60), (300, 88)], ids=["used again", "all kept"])
 def test_memory_takes_few_descriptors(kept, limit):
     """Not a new memory file for every batch; two each, as Python's mmap has one of its own."""
@@ -109,31 +96,6 @@ def test_last_reference_gives_the_memory_back():
     del held
     gc.collect()
     wait_until(lambda: not Leftovers.now().beyond(before))
-
-
-def megabytes(sample: int) -> Any:
-    return np.full((1 << 18,), sample, np.float32), sample
-
-
-@pytest.mark.parametrize(("executor", "batch_size"), [("inline", 3), ("threads-2", 1)])
-def test_large_batches_share_memory_unless_kept(executor, batch_size, monkeypatch):
-    blocks = []
-
-    def new_block(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
-        blocks.extend([shape] if dtype == np.uint8 else [])
-        return aligned_empty(shape, dtype)
-
-    monkeypatch.setattr(memory, "_LEAST_BYTES", 1 << 20)
-    monkeypatch.setattr(memory, "aligned_empty", new_block)
-    with streamed(Numbers(60), executor, batch_size, transform=megabytes) as stream:
-        held = [stream.next() for _ in range(2)]
-        before = [exact(batch) for batch in held]
-        for step in range(2, 60 // batch_size):
-            images, numbers = stream.next()
-            assert numbers.tolist() == list(range(step * batch_size, (step + 1) * batch_size))
-            assert (images == numbers[:, None]).all()
-    assert [exact(batch) for batch in held] == before
-    assert 0 < len(blocks) < 60 // batch_size - 2
 
 
 # --- shared memory of processes ---

@@ -25,9 +25,6 @@ BATCHES = 3
 class Epoch(Reading):
     """Reads epoch 0."""
 
-    def _next(self) -> Any:
-        return self._fetch()
-
     def _begin(self) -> Stream:
         self._left = BATCHES
         return self._engine.stream(0, 0, False)
@@ -135,24 +132,6 @@ def test_fork_reads_on_though_another_thread_had_its_turn(engine):
     done.set()
     thread.join()
     assert os.waitpid(child, 0)[1] == 0
-
-
-@pytest.mark.parametrize("executor", ["inline", "threads-2"])
-def test_waits_are_those_of_delivered_batches(executor):
-    with opened(Numbers(), executor) as engine:
-        stream = engine.stream(0, 0, False)
-        places = [position for position, _ in ((stream.position, stream.next()) for _ in range(9))]
-        assert [(wait.epoch, wait.step) for wait in engine.waits.latest()] == places
-        assert places[6:8] == [(0, 6), (1, 0)]
-
-
-def test_peeked_batches_are_noted_when_they_are_read():
-    with opened(Numbers(), "inline") as engine:
-        stream = engine.stream(0, 0, False)
-        stream.peek(2)
-        assert engine.waits.batches == 0
-        stream.next()
-        assert engine.waits.batches == 1
 
 
 def test_waits_are_counted_and_read_as_a_line():

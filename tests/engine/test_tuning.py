@@ -64,12 +64,10 @@ class Scripted:
         future.spent = started.until_now()
 
 
-def choice_for(
-    stream: Scripted, plan: Any = None, use_multiprocessing: bool = False, steps: int = 12
-) -> Choice | None:
+def choice_for(stream: Scripted, plan: Any = None) -> Choice | None:
     """What is chosen, after as many steps as it takes."""
-    trial = Trial(plan or plan_of(Numbers()), use_multiprocessing)
-    for _ in range(steps):
+    trial = Trial(plan or plan_of(Numbers()), False)
+    for _ in range(12):
         choice = trial.step(stream)
         if choice is not None:
             return choice
@@ -154,13 +152,6 @@ def test_plan_decides_without_a_trial(plan, stream, kind, made):
     assert (choice_for(stream, own).kind, stream.made) == (kind, made)
 
 
-@pytest.mark.usefixtures("four_cpus")
-def test_who_asks_for_processes_is_not_measured():
-    stream = Scripted(0.05)
-    choice = choice_for(stream, use_multiprocessing=True)
-    assert (choice.kind, choice.count, stream.made) == ("processes", 4, 0)
-
-
 def trivial(sample: int) -> int:
     return sample + 1
 
@@ -206,23 +197,6 @@ def test_log_says_what_was_chosen_and_why(caplog, transform, words):
         if words in lines[0]:
             return
     pytest.fail("\n".join(tries))
-
-
-class Stubborn:
-    def __reduce__(self) -> Any:
-        raise TypeError("first line\nsecond line")
-
-    def __call__(self, sample: int) -> int:
-        return sample
-
-
-@pytest.mark.usefixtures("four_cpus")
-def test_unsendable_work_is_inline_and_one_line_says_why():
-    plan = plan_of(Numbers(), transform=Stubborn(), thread_safe=None)
-    choice = choice_for(Scripted(0.05, scales=False), plan)
-    assert (choice.kind, choice.count) == ("inline", 0)
-    assert "TypeError: first line" in choice.reason
-    assert "\n" not in choice.reason
 
 
 def test_choice_of_another_streams_thread_stays(monkeypatch):
@@ -292,16 +266,6 @@ def test_trying_a_slower_setting_costs_a_short_epoch_little():
     loop.run(1000)
     assert 1 in loop.used
     assert loop.now < 1.03 * 1000 * 0.0003
-
-
-@pytest.mark.parametrize(("pace", "current"), [(0.004, 16), (0.002, 32)], ids=["fed", "starved"])
-def test_starved_trainer_gets_more_workers(pace, current):
-    """Batches wait, for longer than those that were measured."""
-    comparison = Comparison([16, 32, 1, 0], SETTLE)
-    loop = Loop(comparison, lambda workers: max(pace, 0.06 / max(workers, 1)), alone=0.06)
-    loop.run(3000)
-    assert (comparison.decided, comparison.current) == (True, current)
-    assert {*loop.used} == {16, 32}
 
 
 def test_fewer_are_not_tried_with_slow_batches():
