@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import functools
 import importlib
+import re
 import struct
+from collections.abc import Callable
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +27,7 @@ from adapters.images.bands import AS_STORED, PLAIN, Wanted, fitted
 from adapters.images.geometry import Crop, reduced, reduction
 from adapters.images.opencv import check_size
 
+_T = TypeVar("_T")
 _MOST_BANDS_OF_OPENCV = 512
 # If it averages areas of fractions of pixels.
 _MOST_BANDS_OF_AREA = 4
@@ -33,6 +36,11 @@ _MOST_SIDE_OF_NEAREST = (1 << 15) - 1
 _JPEG, _END_OF_JPEG = b"\xff\xd8\xff", b"\xff\xd9"
 # Segments with a JPEG's height and width, at these bytes of their data.
 _FRAMES, _SIZE = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}, struct.Struct(">xHH")
+_MOST_WARNINGS = 8
+_JFIF_VERSION = re.compile(rb"(\xff\xe0..JFIF\0).", re.DOTALL)
+_SCAN_PARAMETERS = re.compile(rb"(\xff\xda\0(?:\x08\x01..|\x0c\x03.{6})).{3}", re.DOTALL)
+# In a scan, where 0xFF 0x00 is data.
+_PADDING = re.compile(rb"(?<!\xff)\0+(?=\xff[\xd0-\xd7\xd9])")
 _UNKNOWN_SUBSAMPLING = "Could not determine subsampling"
 _COLOURS = {"Gray", "YCbCr", "RGB"}
 INTERPOLATIONS = {
@@ -49,7 +57,7 @@ def size_of(buffer: memoryview | bytes) -> tuple[int, int]:
     """Read height and width, from the header if that is easy; ``ContentError`` for no image."""
     head = bytes(buffer[:8])
     if head.startswith(_JPEG):
-        return _jpeg_header(buffer)[:2]
+        return _regular(_jpeg_header, buffer)[:2]
     if head == png.MAGIC:
         return png.size_of(buffer)
     if head.startswith(pillow.JPEG2000_MAGICS):
@@ -146,7 +154,7 @@ def decoded(buffer: memoryview | bytes, wanted: Wanted, factor: int = 1) -> NDAr
     """Decode a whole image, (height, width, channels); a JPEG at 1 / ``factor`` of its size."""
     head = bytes(buffer[:8])
     if head.startswith(_JPEG):
-        image = _jpeg(buffer, factor, wanted.channels in (1, None))
+        image = _regular(_jpeg, buffer, factor, wanted.channels in (1, None))
     elif head.startswith(npy.MAGIC):
         image = npy.read(buffer)
     elif head == png.MAGIC:
@@ -156,6 +164,40 @@ def decoded(buffer: memoryview | bytes, wanted: Wanted, factor: int = 1) -> NDAr
     else:
         image = formats.decode(buffer, wanted.indices)
     return fitted(image, wanted)
+
+
+def _regular(read: Callable[..., _T], buffer: memoryview | bytes, *arguments: Any) -> _T:
+    """Read a JPEG, also a whole one that libjpeg warns of.
+
+    A warning may be the only sign of damage, and libjpeg tells the first one alone. So its cause is
+    removed, and the result is read as strictly as any other JPEG.
+    """
+    for _ in range(_MOST_WARNINGS):
+        try:
+            return read(buffer, *arguments)
+        except ContentError as error:
+            regular = _without_cause(bytes(buffer), error.found)
+            if regular == buffer:
+                raise
+            buffer = regular
+    return read(buffer, *arguments)
+
+
+def _without_cause(content: bytes, warning: str) -> bytes:
+    """Remove a warning's cause; return the same bytes if it may be damage.
+
+    Only zeros before a marker are padding; damaged data may have left over others.
+    """
+    if "unknown JFIF revision" in warning:
+        return _JFIF_VERSION.sub(b"\\g<1>\1", content)
+    if "Invalid SOS parameters for sequential" in warning:
+        return _SCAN_PARAMETERS.sub(b"\\g<1>\0\x3f\0", content)
+    if "extraneous bytes before marker" not in warning:
+        return content
+    end = 2 + sum(4 + len(data) for _, data in exif.jpeg_segments(memoryview(content)))
+    segment = content[end:].lstrip(b"\0")
+    is_scan = end + len(segment) == len(content)
+    return content[:end] + (_PADDING.sub(b"", segment) if is_scan else segment)
 
 
 def _jpeg(buffer: memoryview | bytes, factor: int, keeps_grey: bool = False) -> NDArray[np.uint8]:

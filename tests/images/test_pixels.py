@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import struct
 import sys
@@ -160,6 +161,44 @@ def test_jpeg_of_a_subsampling_without_a_name():
     turned = content.replace(b"\x01\x41\x00", b"\x01\x14\x00")
     assert size_of(turned) == (32, 32)
     np.testing.assert_array_equal(decode(turned), by_opencv(turned))
+
+
+TINY_JPEG = DAMAGEABLE["JPEG"]
+TABLES, SCAN = TINY_JPEG.index(b"\xff\xdb"), TINY_JPEG.index(b"\x00\x3f\x00")
+ODD_JPEGS = {
+    "JFIF 0.0": TINY_JPEG.replace(b"JFIF\0\1", b"JFIF\0\0"),
+    "zeros between segments": TINY_JPEG[:TABLES] + bytes(3) + TINY_JPEG[TABLES:],
+    "zeros at the end": TINY_JPEG[:-2] + bytes(30) + TINY_JPEG[-2:],
+    "a scan's parameters": TINY_JPEG[:SCAN] + bytes(3) + TINY_JPEG[SCAN + 3 :],
+}
+ODD_JPEGS["all of these"] = (
+    ODD_JPEGS["JFIF 0.0"][:TABLES] + bytes(9) + TINY_JPEG[TABLES:SCAN] + bytes(3)
+    + TINY_JPEG[SCAN + 3 : -2] + bytes(30) + TINY_JPEG[-2:]
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ODD_JPEGS)
+def test_whole_jpeg_of_which_libjpeg_warns(name):
+    """Its damage is noticed as that of any other, so it never has other pixels than OpenCV's."""
+    content = ODD_JPEGS[name]
+    assert size_of(content) == (7, 9)
+    np.testing.assert_array_equal(decode(content), decode(TINY_JPEG))
+    np.testing.assert_array_equal(by_pixels(content, whole(7, 9), 7, 9), decode(TINY_JPEG))
+    for size in range(len(content)):
+        with pytest.raises(ContentError):
+            decode(content[:size])
+    flipped = bytearray(content)
+    for place in range(len(content)):
+        flipped[place] ^= 1 << place % 8
+        with contextlib.suppress(ContentError):
+            np.testing.assert_array_equal(decode(flipped), by_opencv(flipped))
+        flipped[place] ^= 1 << place % 8
+
+
+@pytest.mark.parametrize("rest", [b"\x5a" * 30, bytes(29) + b"\1"])
+def test_jpeg_with_other_data_left_over_is_an_error(rest):
+    with pytest.raises(ContentError, match="extraneous bytes before marker 0xd9"):
+        decode(TINY_JPEG[:-2] + rest + TINY_JPEG[-2:])
 
 
 @every_tiny
