@@ -18,9 +18,9 @@ class OneHot(BatchTransform):
         num_classes: Number of classes.
         label_smoothing: Fraction of a label, in [0, 1], that is spread over all classes evenly.
         dtype: Dtype of the rows.
-        label: Place of the labels, see ``BatchTransform``: integers ``(batch,)``, ``(batch, 1)``
-            or, for a class per pixel, ``(batch, height, width)``; they become
-            ``(..., num_classes)``.
+        label: Place of the labels, see ``BatchTransform``: integers ``(batch,)`` or, for a class
+            per pixel, ``(batch, height, width)``; they become ``(..., num_classes)``. A last axis
+            of 1 is dropped before, as by ``keras.utils.to_categorical``.
 
     Raises:
         TypeError: An argument has the wrong type.
@@ -75,8 +75,8 @@ def one_hot(
         raise TypeError(
             f"labels must be class numbers to be made one-hot, got {labels.dtype}{labels.shape}"
         )
-    if labels.ndim == 2 and labels.shape[1] == 1:
-        labels = labels[:, 0]
+    if labels.ndim > 1 and labels.shape[-1] == 1:
+        labels = labels[..., 0]
     numbers = labels.astype(np.int64)
     if numbers.size and not (numbers.min() >= 0 and numbers.max() < classes):
         raise ValueError(

@@ -107,7 +107,8 @@ def test_one_hot_smoothing_and_shapes():
     assert labels.dtype == np.float32
     assert labels[0].tolist() == pytest.approx([0.025, 0.025, 0.925, 0.025])
     masks = np.array([[[0, 1], [2, 1]]])
-    assert OneHot(3)((np.zeros((1, 2, 2, 3)), masks))[1].shape == (1, 2, 2, 3)
+    for labels in (masks, masks[..., None]):
+        assert OneHot(3)((np.zeros((1, 2, 2, 3)), labels))[1].shape == (1, 2, 2, 3)
     assert OneHot(3, dtype="int32")((x, np.array([1, 2])))[1].tolist() == [[0, 1, 0], [0, 0, 1]]
 
 
