@@ -142,22 +142,22 @@ class Pad(ByMember):
 
     def member(self, arrays: list[NDArray[Any]], value: Any, where: str) -> Any:
         """Pad one member; return its array, or the array with its lengths."""
-        ndim = arrays[0].ndim
-        axes = tuple(axis for axis in self._axes if axis < ndim)
+        axes = self._axes_in(arrays[0].shape)
         same_rest(arrays, self._axes, where)
         dtype = common_dtype(arrays)
         value = filler(value, dtype, where)
         along = axes[0] if axes else 0
         counts = [array.shape[along] for array in arrays]
+        follows = self._follows(arrays, axes, where)
         if axes == (0,):
-            length = self._length(counts, where)
+            length = self._length(counts, follows)
             batch = _filled((len(arrays), length, *arrays[0].shape[1:]), dtype, value)
             for row, array, count in zip(batch, arrays, counts):
                 row[:count] = array if count <= length else array[:length]
         else:
             shape = list(arrays[0].shape)
             for axis in axes:
-                shape[axis] = self._length([array.shape[axis] for array in arrays], where)
+                shape[axis] = self._length([array.shape[axis] for array in arrays], follows)
             batch = _filled((len(arrays), *shape), dtype, value)
             for row, array in zip(batch, arrays):
                 taken = tuple(slice(min(*sizes)) for sizes in zip(array.shape, shape))
@@ -171,7 +171,7 @@ class Pad(ByMember):
 
         If bounds aren't integers, nothing changes. ``lengths`` are those of all samples, by number.
         """
-        if len(self._axes) > 1 or any(bound != int(bound) for bound in bounds):
+        if any(bound != int(bound) for bound in bounds):
             return self
         bound = copy.copy(self)
         bound._bounds, bound._measured = tuple(map(int, bounds)), lengths
@@ -181,16 +181,18 @@ class Pad(ByMember):
     def for_samples(self, numbers: Any, alone: Callable[[int], Any]) -> Pad:
         """Return a collate function for one batch, which pads to the bound of its bucket.
 
-        Only members with the lengths of the batch's samples are padded to it. If these lengths are
-        all equal, a member of fixed size may have them by chance. Then the longest sample of all is
-        made once, by ``alone``: a member that hasn't its length there doesn't follow it.
+        Only members with the lengths of the batch's samples are padded to it, along an axis or
+        along their longest one. If these lengths are all equal, a member of fixed size may have
+        them by chance. Then the longest sample of all is made once, by ``alone``: a member that
+        hasn't its length there doesn't follow it.
         """
         if not self._bounds:
             return self
         batch = copy.copy(self)
         batch._expected = expected = [self._cut(n) for n in self._measured[numbers].tolist()]
         longest = max(expected)
-        if min(expected) == longest and self._cut(self._bound(longest)) != longest:
+        grows = len(self._axes) > 1 or self._cut(self._bound(longest)) != longest
+        if min(expected) == longest and grows:
             batch._following = self._followers(alone)
         return batch
 
@@ -203,26 +205,35 @@ class Pad(ByMember):
                 shapes([alone(number)])
             except Exception:  # Reported if it is in a batch.
                 return None
-            (axis,), longest = self._axes, self._cut(self._measured[number])
+            longest = self._cut(self._measured[number])
             self._probed.append(
                 frozenset(
                     where
                     for where, shape in shapes.known.items()
-                    if axis < len(shape) and self._cut(shape[axis]) == longest
+                    if longest in [self._cut(shape[axis]) for axis in self._axes_in(shape)]
                 )
             )
         return self._probed[0]
 
-    def _length(self, counts: list[int], where: str) -> int:
+    def _follows(self, arrays: list[NDArray[Any]], axes: tuple[int, ...], where: str) -> bool:
+        """True if a member is padded to bounds."""
+        if self._expected is None or not (self._following is None or where in self._following):
+            return False
+        sizes = [[self._cut(array.shape[axis]) for array in arrays] for axis in axes]
+        return self._expected in sizes or self._expected == list(map(max, zip(*sizes)))
+
+    def _length(self, counts: list[int], follows: bool) -> int:
         """Padded length of a member with these lengths."""
         longest, varies = max(counts), min(counts) < max(counts)
-        follows = self._following is None or where in self._following
-        if follows and self._expected == list(map(self._cut, counts)):
+        if follows:
             longest, varies = self._bound(longest), True
         length = self._cut(self.rounded(longest))
         if self._probe is not None and self._probe.asks(length, varies or self._says_which):
             return self._other(length)
         return length
+
+    def _axes_in(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(axis for axis in self._axes if axis < len(shape))
 
     def _other(self, length: int) -> int:
         """Length that other batches may have; the same one if all batches have it."""
@@ -255,7 +266,8 @@ def pad(
     With ``bucket_by``, which gives the samples' lengths along ``axis``, a batch is padded to the
     bound of its bucket, so that there are only as many shapes as bounds. Without it, a batch is
     padded to its longest sample. So are members with other lengths than ``bucket_by`` gives, such
-    as those of a fixed size.
+    as those of a fixed size. Several axes are padded to bounds each: to those of the longer sides,
+    ``Buckets([max(image.shape[:2]) for image in images])``, or of one axis.
 
     Samples are arrays, lists of numbers, or tuples and dicts of them (nested too). Single numbers,
     strings and members with the ``value`` None are only stacked.

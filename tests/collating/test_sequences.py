@@ -181,13 +181,23 @@ SAMPLES = [np.ones((n, 2)) for n in (3, 4, 9, 10)]
 
 
 @pytest.mark.parametrize(
-    ("axis", "buckets"),
-    [(0, Buckets([3.5, 4.5, 9.5, 10.5])), ((0, 1), Buckets([3, 10, 10, 10])), (0, [1, 1, 2, 2])],
-    ids=["seconds", "one axis of several", "no Buckets"],
+    "buckets", [Buckets([3.5, 4.5, 9.5, 10.5]), [1, 1, 2, 2]], ids=["seconds", "no Buckets"]
 )
-def test_buckets_of_other_lengths_change_nothing(axis, buckets):
-    batches = batches_of(SAMPLES, 1, collate=pad(axis=axis), bucket_by=buckets)
+def test_buckets_of_other_lengths_change_nothing(buckets):
+    batches = batches_of(SAMPLES, 1, bucket_by=buckets)
     assert sorted(len(batch[0]) for batch in batches) == [3, 4, 9, 10]
+
+
+@pytest.mark.parametrize("batch_size", [1, 2])
+def test_buckets_bound_several_axes(batch_size):
+    """Those of images; other members keep their size."""
+    sizes = [(3, 2), (1, 3), (4, 7), (9, 5), (9, 2), (8, 9)]
+    samples = [(np.ones((*size, 3)), np.ones((3, 4))) for size in sizes]
+    buckets = Buckets(list(map(max, sizes)), shapes=2)
+    options = {"collate": pad(axis=(0, 1)), "bucket_by": buckets}
+    shapes = {(x.shape[1:], y.shape[1:]) for x, y in batches_of(samples, batch_size, **options)}
+    sides = itertools.product([3, 9], [3, 9])
+    assert shapes <= {((*side, 3), (3, 4)) for side in sides}
 
 
 def test_buckets_do_not_change_the_collate():
