@@ -112,7 +112,14 @@ def decode(buffer: memoryview | bytes, indices: bool) -> NDArray[Any]:
         _check_one(_images_of_webp(view))
     kind = _WITH_PALETTE.get(bytes(view[:2]))
     found = pillow.indices(buffer, kind) if indices and kind is not None else None
-    return opencv.decode(buffer) if found is None else found
+    if found is not None:
+        return found
+    try:
+        return opencv.decode(buffer)
+    except ContentError:
+        if kind != "Gif":
+            raise
+    return pillow.gif(buffer)  # Few builds of OpenCV have GIF.
 
 
 def _check_one(images: int) -> None:

@@ -43,11 +43,6 @@ def decode(buffer: memoryview | bytes, flag: str = "IMREAD_UNCHANGED") -> NDArra
         image: NDArray[Any] | None = cv2.imdecode(encoded, flags) if len(encoded) else None
     except cv2.error as error:
         raise ContentError("an image", f"what OpenCV refuses: {error}") from error
-    if image is None and bytes(buffer[:4]) == b"GIF8":
-        raise ContentError(
-            f"an image of a kind that OpenCV {cv2.__version__} decodes",
-            "a GIF: convert it, or install an OpenCV that has been built with GIF",
-        )
     if image is None:
         shown = bytes(buffer[:8]).hex(" ") or "nothing"
         found = recognized(bytes(buffer[:HEAD_BYTES]))

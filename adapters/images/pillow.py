@@ -1,4 +1,6 @@
-"""Images that Pillow decodes, if it is installed: JPEG 2000, palette indices, TIFFs with alpha.
+"""Images that Pillow decodes, if it is installed.
+
+These are JPEG 2000, palette indices, TIFFs with alpha, and GIFs that OpenCV can't decode.
 
 Each function raises a ``ContentError`` for a damaged image, and an ``ImportError`` without Pillow.
 OpenCV isn't used for these. At 4.11, one wrong bit in the header of a JPEG 2000 may end the
@@ -28,14 +30,12 @@ _MODES = ("L", "LA", "RGB", "RGBA")
 
 def jpeg2000_size(buffer: memoryview | bytes) -> tuple[int, int]:
     """Read height and width from a JPEG 2000's header, and check them."""
-    width, height = _opened(buffer, "Jpeg2K", "JPEG 2000 needs", is_loaded=False).size
-    opencv.check_size(height, width)
-    return height, width
+    image = _opened(buffer, "Jpeg2K", "JPEG 2000 needs", is_loaded=False)
+    return image.height, image.width
 
 
 def jpeg2000(buffer: memoryview | bytes) -> NDArray[Any]:
     """Decode a JPEG 2000 as stored; Pillow keeps 16 bits only for one channel."""
-    jpeg2000_size(buffer)
     image = _opened(buffer, "Jpeg2K", "JPEG 2000 needs")
     at = bytes(buffer).find(JPEG2000_MAGICS[1])
     bits = (buffer[at + _DEPTH_AT] & 0x7F) + 1 if 0 <= at < len(buffer) - _DEPTH_AT else 8
@@ -57,6 +57,14 @@ def indices(buffer: memoryview | bytes, name: str) -> NDArray[np.uint8] | None:
     return np.array(image, np.uint8) if image.mode == "P" else None
 
 
+def gif(buffer: memoryview | bytes) -> NDArray[np.uint8]:
+    """Decode a GIF of one image: grey levels, or colours with alpha if it has transparency."""
+    image = _opened(buffer, "Gif", "a GIF needs an OpenCV that has been built with GIF, or")
+    if "transparency" in image.info:
+        return np.array(image.convert("RGBA"))
+    return np.array(image if image.mode == "L" else image.convert("RGB"))
+
+
 def rgba_of_tiff(buffer: memoryview | bytes) -> NDArray[np.uint8]:
     """Decode a TIFF's colours as stored, and its alpha; uint8 (height, width, 4), upright."""
     return np.array(_opened(buffer, "Tiff", "a transparent TIFF of 8 bits needs"), np.uint8)
@@ -70,8 +78,11 @@ def _opened(buffer: memoryview | bytes, name: str, needs: str, is_loaded: bool =
         raise ImportError(f"{needs} Pillow: pip install pillow") from None
     try:
         image = getattr(plugin, f"{name}ImageFile")(io.BytesIO(buffer))
+        opencv.check_size(image.height, image.width)
         if is_loaded:
             image.load()
+    except ContentError:
+        raise
     except Exception as error:  # Pillow raises many kinds for damaged files.
         if name == "Jpeg2K":
             raise ContentError("a JPEG 2000 image", f"a damaged one: {error}") from error

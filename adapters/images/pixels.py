@@ -139,10 +139,11 @@ def _resized(image: NDArray[Any], goal: tuple[int, int], wanted: Wanted) -> NDAr
     try:
         resized: NDArray[Any] = cv2.resize(image, goal[::-1], interpolation=how)
     except cv2.error as error:
+        is_area = wanted.interpolation == "area"
+        most = _MOST_BANDS_OF_AREA if is_area else _MOST_BANDS_OF_OPENCV
         bands = image.shape[2]
-        if wanted.interpolation == "area" and bands > _MOST_BANDS_OF_AREA:
-            starts = range(0, bands, _MOST_BANDS_OF_AREA)
-            parts = [image[:, :, at : at + _MOST_BANDS_OF_AREA] for at in starts]
+        if bands > most:
+            parts = [image[:, :, at : at + most] for at in range(0, bands, most)]
             return np.concatenate([_resized(part, goal, wanted) for part in parts], axis=2)
         raise ContentError(
             "an image that OpenCV resizes", f"{image.dtype} {image.shape}: {error}"

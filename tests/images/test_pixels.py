@@ -243,6 +243,7 @@ def test_npy_header_bit_changes_no_pixel():
     [
         (b"", "0 bytes that begin with nothing"),
         (b"a text", "6 bytes that begin with 61 20 74 65 78 74"),
+        (b"\0\0\0\x18ftypheic", "a HEIC: convert it .*"),
         (bytes(1000), "1000 bytes that begin with 00 00 00 00 00 00 00 00"),
     ],
 )
@@ -341,13 +342,24 @@ def test_images_of_impossible_sizes_are_not_decoded(name, monkeypatch):
             function(IMPOSSIBLE[name])
 
 
-def test_gif_is_an_image_where_opencv_knows_them():
-    content = encoded(PHOTO, "GIF")
-    if cv2.imdecode(np.frombuffer(content, np.uint8), cv2.IMREAD_COLOR) is not None:
-        assert decode(content).shape == (37, 53, 3)
-        return
-    with pytest.raises(ContentError, match="found a GIF: convert it"):
-        decode(content)
+@pytest.mark.parametrize("mode", ["L", "RGB", "RGBA"])
+def test_gif_is_decoded_by_opencv_or_pillow(mode):
+    content = encoded(PHOTO, "GIF", mode)
+    with Image.open(io.BytesIO(content)) as image:
+        np.testing.assert_array_equal(decode(content), np.array(image.convert("RGB")))
+    for size in range(13, len(content) - 30, 50):
+        with pytest.raises(ContentError):
+            decode(content[:size])
+
+
+@pytest.mark.parametrize("interpolation", ["bilinear", "nearest", "area"])
+def test_more_bands_than_opencv_has_are_resized(interpolation):
+    many = picture(9, 11, 1).repeat(600, 2)
+    one, all_of_them = (
+        ImageDecoder(6, channels=bands, interpolation=interpolation).decode(npy(many[:, :, :bands]))
+        for bands in (1, 600)
+    )
+    np.testing.assert_array_equal(all_of_them, one.repeat(600, 2))
 
 
 @pytest.mark.parametrize("orientation", [3, 6])

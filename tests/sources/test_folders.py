@@ -10,7 +10,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import cv2
 import numpy as np
 import pytest
 
@@ -226,16 +225,6 @@ def test_content_tells_the_kind(tmp_path, kind):
     image = open_images(tmp_path)[1][0]
     np.testing.assert_array_equal(image, picture(9, 7))
     image[0] = 0  # It is nobody else's.
-
-
-def test_gif_is_an_image_where_opencv_knows_them(tmp_path):
-    (put(tmp_path, "a/0.jpg") / "a/1.gif").write_bytes(encoded(picture(9, 7), "GIF"))
-    source = open_images(tmp_path)
-    if cv2.imdecode(np.frombuffer(source.read(1), np.uint8), cv2.IMREAD_COLOR) is not None:
-        assert source[1][0].shape == (9, 7, 3)
-        return
-    with pytest.raises(RecordError, match="found a GIF: convert it"):
-        source[1]
 
 
 def test_functions_and_decoders(tmp_path):
