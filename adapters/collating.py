@@ -142,8 +142,8 @@ class Pad(ByMember):
 
     def member(self, arrays: list[NDArray[Any]], value: Any, where: str) -> Any:
         """Pad one member; return its array, or the array with its lengths."""
+        arrays = same_rest(arrays, self._axes, where)
         axes = self._axes_in(arrays[0].shape)
-        same_rest(arrays, self._axes, where)
         dtype = common_dtype(arrays)
         value = filler(value, dtype, where)
         along = axes[0] if axes else 0
@@ -370,7 +370,7 @@ class Ragged(ByMember):
 
     def member(self, arrays: list[NDArray[Any]], value: Any, where: str) -> Any:
         """Concatenate the arrays of one member."""
-        same_rest(arrays, (0,), where)
+        arrays = same_rest(arrays, (0,), where)
         if self._probe is not None:
             arrays = _probed(arrays, self._probe)
         dtype = common_dtype(arrays)
@@ -450,8 +450,17 @@ def common_dtype(arrays: list[NDArray[Any]]) -> np.dtype[Any]:
     return first
 
 
-def same_rest(arrays: list[NDArray[Any]], axes: tuple[int, ...], where: str) -> None:
-    """Check that shapes differ only along these axes."""
+def _without_rows(arrays: list[NDArray[Any]]) -> list[NDArray[Any]]:
+    """Give empty arrays ``(0,)`` the other axes of those beside them."""
+    rest = max((array.shape for array in arrays), key=len)[1:]
+    return [np.empty((0, *rest), np.bool_) if each.shape == (0,) else each for each in arrays]
+
+
+def same_rest(arrays: list[NDArray[Any]], axes: tuple[int, ...], where: str) -> list[NDArray[Any]]:
+    """Check that shapes differ only along these axes; return the arrays.
+
+    Empty ones ``(0,)`` beside others, such as boxes, become arrays of no rows.
+    """
     first = arrays[0].shape
     rest = [size for axis, size in enumerate(first) if axis not in axes]
     for row, array in enumerate(arrays):
@@ -459,11 +468,17 @@ def same_rest(arrays: list[NDArray[Any]], axes: tuple[int, ...], where: str) -> 
         if len(shape) != len(first) or (
             rest and [size for axis, size in enumerate(shape) if axis not in axes] != rest
         ):
+            if len(shape) != len(first) and any(array.shape == (0,) for array in arrays):
+                return same_rest(_without_rows(arrays), axes, where)
+            sizes = [set(sizes) for sizes in zip(*(array.shape for array in arrays))]
+            varying = tuple(axis for axis, found in enumerate(sizes) if len(found) > 1)
             raise ValueError(
                 f"sample{where} may differ between the samples of a batch along axis "
                 f"{', '.join(map(str, axes))} only: sample {row} of the batch has shape {shape}, "
-                f"the first one {first}; give axis=... for another one"
+                f"the first one {first}"
+                + (f"; pad(axis={varying}) pads them" if len(shape) == len(first) else "")
             )
+    return arrays
 
 
 def _is_array(item: list[Any]) -> bool:

@@ -104,6 +104,7 @@ def padded(samples: Any, **arguments: Any) -> Any:
     return pad(**arguments)(samples)
 
 
+EYE = np.eye(3)
 OTHER_AXIS = [np.ones((2, 2)), np.ones((2, 3))]
 PAIR, UNEQUAL = [([1], 1)], [([], []), ([], [1])]
 
@@ -116,6 +117,7 @@ PAIR, UNEQUAL = [([1], 1)], [([], []), ([], [1])]
         (ValueError, r"a dict of \['b'\] in sample 1", lambda: padded([{"a": 1}, {"b": 1}])),
         (ValueError, r"axis 0 only: sample 1 .* shape \(2, 3\)", lambda: padded(OTHER_AXIS)),
         (ValueError, "along axis 0 only", lambda: ragged()(OTHER_AXIS)),
+        (ValueError, r"; pad\(axis=\(0, 1\)\) pads them", lambda: padded([EYE[1:], EYE[:, 1:]])),
         (ValueError, "along axis 3 only", lambda: pad(0, axis=3)(OTHER_AXIS)),
         (ValueError, r"\[1\] must have equal shapes", lambda: padded(UNEQUAL, value=(0, None))),
         (TypeError, "a number that uint8 holds", lambda: padded(of(1, dtype="u1"), value=-100)),
@@ -141,6 +143,13 @@ PAIR, UNEQUAL = [([1], 1)], [([], []), ([], [1])]
 def test_wrong_samples_and_arguments_are_refused(error, message, make):
     with pytest.raises(error, match=message):
         make()
+
+
+def test_empty_arrays_beside_others_have_no_rows():
+    boxes = [np.array([]), np.ones((2, 4), "i4"), []]
+    assert padded(boxes).dtype == np.int32
+    assert padded(boxes).shape == (3, 2, 4)
+    assert [part.shape for part in ragged()(boxes)] == [(2, 4), (4,)]
 
 
 def batches_of(samples: list[Any], batch_size: int, **options: Any) -> list[Any]:
