@@ -314,7 +314,7 @@ def _table(
             return tables.of_frame(where, columns), ""
         if columns is not None:
             raise ValueError("columns are for tables, got a list as where")
-        return tables.of_list(where), ""
+        return tables.of_list(where, classes or ()), ""
     path = os.fspath(where)
     ending, place = ending_of(clean(path)), os.path.dirname(path)
     if is_url(path):
@@ -372,7 +372,8 @@ def _of_folder(
     if not len(files):
         raise ValueError(
             f"where must hold at least one image, got {root!r} with none in the folders "
-            f"{listed(names)}: names must end in {', '.join(sorted(ENDINGS))}"
+            f"{listed(names)}: names must end in {', '.join(sorted(ENDINGS))}; "
+            "a list of files takes any"
         )
     left_out = []
     if others:

@@ -30,6 +30,7 @@ log = logging.getLogger("adapters")
 # Column names in Keras's flow_from_dataframe, and in many other tables.
 _FILE, _LABELS = "filename", ("class", "label")
 _DELIMITERS = ",;\t"
+_LEAVE_OUT = "leave the row out, or give it one"
 # Most names in an error.
 _MOST_NAMED = 3
 _MARKS_OF_UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
@@ -42,8 +43,11 @@ class Table(NamedTuple):
     labels: Sequence[Any] | None
 
 
-def of_list(items: Any) -> Table:
+def of_list(items: Any, classes: Collection[str]) -> Table:
     """Read a list of paths, or of pairs of a path and its label."""
+    if isinstance(items, np.ndarray) and items.ndim == 2 and items.shape[1] == 2 and len(items):
+        files, cells = items.T.tolist()
+        items = list(zip(files, _values(cells, classes) if items.dtype.kind == "U" else cells))
     rule = "where must be a folder, a table, or a list of files or of pairs (file, label)"
     if isinstance(items, (bytes, Mapping)) or not hasattr(items, "__iter__"):
         raise TypeError(f"{rule}, got {type(items).__name__}")
@@ -123,7 +127,7 @@ def of_csv(path: str, columns: Sequence[Any] | None, classes: Collection[str]) -
                 what = "file" if column == file_column else "label"
                 raise ValueError(
                     f"{name}: column {column!r} must have a {what} in each row, got none in row "
-                    f"{place}, {rows[place]}: leave the row out, or give it one"
+                    f"{place}, {rows[place]}: {_LEAVE_OUT}"
                 )
     for label in labels:
         cells[label] = [cell.strip() for cell in cells[label]]
@@ -403,7 +407,10 @@ def _of_names(
 ) -> tuple[NDArray[Any], list[str] | None, NDArray[np.bool_] | None]:
     for row, label in enumerate(labels):
         if not isinstance(label, str):
-            raise TypeError(f"labels must be all names or all numbers, got {label!r} in row {row}")
+            raise TypeError(
+                f"labels must be all names or all numbers, got {label!r} in row {row}"
+                + (f": {_LEAVE_OUT}" if _is_missing(label) else "")
+            )
     found = sorted(set(labels))
     names = found if classes is None else classes
     numbers = {name: number for number, name in enumerate(names)}
@@ -419,6 +426,10 @@ def _of_names(
             *(listed(missing), np.count_nonzero(~kept), listed(others)),
         )
     return array[kept], list(names), None if kept.all() else kept
+
+
+def _is_missing(label: Any) -> bool:
+    return str(label) in ("None", "nan", "<NA>", "NaT")
 
 
 def _of_numbers(labels: Sequence[Any]) -> NDArray[Any]:
@@ -459,10 +470,13 @@ def _one_by_one(labels: Sequence[Any]) -> NDArray[Any]:
     for row, array in enumerate(arrays):
         is_number = array.dtype.kind in "biuf" and array.ndim <= 1
         if not is_number or not array.size or np.isnan(array).any():
+            boxes = (
+                "of others, such as boxes, give the row's number as the label, and have a "
+                "transform look them up by it"
+            )
             raise ValueError(
                 f"labels must be names, numbers, or several numbers, got {labels[row]!r:.80} in "
-                f"row {row}: of others, such as boxes, give the row's number as the label, and "
-                "have a transform look them up by it"
+                f"row {row}: {_LEAVE_OUT if _is_missing(labels[row]) else boxes}"
             )
     whole = all(array.dtype.kind != "f" for array in arrays)
     ragged = np.empty(len(arrays), object)

@@ -81,6 +81,16 @@ def test_list_of_pairs(photos, labels, expected, dtype):
     assert source.classes == (["cat", "dog"] if isinstance(labels[0], str) else None)
 
 
+@pytest.mark.parametrize(
+    ("labels", "classes", "expected"),
+    [([10, 2], None, [10, 2]), (["dog", "cat"], None, [1, 0]), (["1", "0"], ["1", "0"], [0, 1])],
+)
+def test_array_of_pairs(photos, labels, classes, expected):
+    files = [str(photos / "x/1.jpg"), str(photos / "y/3.jpg")]
+    source = open_images(np.array([files, labels]).T, classes=classes)
+    assert seen(source, photos) == list(zip(["x/1.jpg", "y/3.jpg"], expected))
+
+
 def test_classes_choose_among_names(photos, caplog):
     pairs = [(photos / "x/1.jpg", "dog"), (photos / "x/2.jpg", "cat"), (photos / "y/3.jpg", "cow")]
     source = open_images(pairs, classes=["dog", "cow", "emu"])
@@ -102,7 +112,8 @@ def test_classes_choose_among_names(photos, caplog):
         ([0.5, 1.0], ["a", "b"], ValueError, "names, or one whole number each"),
         (["a", "b"], ["c"], ValueError, r"classes must name some of \['a', 'b'\], got \['c'\]"),
         (["a", 1], None, TypeError, "got 1 in row 1"),
-        ([0.5, float("nan")], None, ValueError, "got nan in row 1"),
+        ([0.5, float("nan")], None, ValueError, "got nan in row 1: leave the row out"),
+        (["a", None], None, TypeError, "got None in row 1: leave the row out"),
         ([0, []], None, ValueError, r"got \[\] in row 1"),
         ([2**63, 2**63], None, ValueError, "numbers that int64 holds, got 9223372036854775808"),
         ([0, 2**64], None, ValueError, "got 18446744073709551616 in row 1"),
