@@ -193,8 +193,8 @@ def _whole_version(source: Source) -> tuple[str, bool]:
     if isinstance(source, Decoded):
         known = source.function is None and not source.makes_samples
         return digest([source.version, *_described(source.content)]), known
-    if isinstance(source, ArraySource) and (arrays := source.version) is not None:
-        return arrays, True
+    if isinstance(source, ArraySource):
+        return source.version, True
     kind = type(getattr(source, "data", source))
     return digest([f"{kind.__module__} {len(source)} samples of {kind.__name__}"]), False
 

@@ -65,13 +65,11 @@ class ArraySource(Source):
         return len(self._columns[0])
 
     @property
-    def version(self) -> str | None:
-        """Fingerprint of the arrays' content; None if one of them stays on disk."""
+    def version(self) -> str:
+        """Fingerprint of the arrays' content; of those on disk, of their files."""
         found = hashlib.sha256(repr(self.treedef).encode())
         for column in self._columns:
-            if not isinstance(column, np.ndarray):
-                return None
-            add_content(found, column)
+            add_content(found, column.version if isinstance(column, Stored) else column)
         return found.hexdigest()
 
     def _check_lengths(self) -> None:

@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from adapters.openedfile import check_unchanged, identity_of
+
 _LIBRARIES = ("h5py", "zarr")
 # Bytes that h5py reads in the time of one more call, 40 microseconds; zarr's calls take longer.
 _GAP_BYTES = 128 << 10
@@ -50,7 +52,7 @@ class Stored:
 
     def __init__(self, data: Any) -> None:
         self._data = data
-        self._place: tuple[str, str] | None = None
+        self._place: tuple[str, str, tuple[str, int, int]] | None = None
         self.shape: tuple[int, ...] = tuple(data.shape)
         self.dtype = np.dtype(data.dtype)
         self._row_bytes = max(1, math.prod(self.shape[1:]) * self.dtype.itemsize)
@@ -61,6 +63,21 @@ class Stored:
 
     def __len__(self) -> int:
         return self.shape[0]
+
+    @property
+    def version(self) -> Any:
+        """Place, form and, of local files, sizes and times, which change when the rows do."""
+        data = self._opened()
+        if hasattr(data, "file"):
+            place, name = os.path.abspath(data.file.filename), data.name
+            _check_opened(data.file, place)
+        else:
+            store, name = getattr(data, "store", None), getattr(data, "path", "")
+            place = str(getattr(store, "root", getattr(store, "path", "")))
+            place = os.path.abspath(place) if os.path.exists(place) else place
+        files = [place] if os.path.isfile(place) else _files_in(os.path.join(place, name))
+        stamps = [(each, (status := os.stat(each)).st_size, status.st_mtime_ns) for each in files]
+        return [place, name, self.shape, str(self.dtype), stamps]
 
     def read(self, numbers: NDArray[np.int64], rows: NDArray[Any]) -> None:
         """Write these rows, in any order and possibly repeated, into ``rows``."""
@@ -83,8 +100,10 @@ class Stored:
     def _opened(self) -> Any:
         if self._data is None:
             assert self._place is not None
-            file, name = self._place
-            self._data = importlib.import_module("h5py").File(file, "r")[name]
+            file, name, identity = self._place
+            data = importlib.import_module("h5py").File(file, "r")[name]
+            check_unchanged(file, identity)
+            self._data = data
         return self._data
 
     def __getstate__(self) -> dict[str, Any]:
@@ -98,11 +117,9 @@ class Stored:
                 f"can't open, with mode={file.mode!r} and driver={file.driver!r}: open it as "
                 'h5py.File(path, "r")'
             )
-        return {
-            **self.__dict__,
-            "_data": None,
-            "_place": (os.path.abspath(file.filename), data.name),
-        }
+        path = os.path.abspath(file.filename)
+        _check_opened(file, path)
+        return {**self.__dict__, "_data": None, "_place": (path, data.name, identity_of(path))}
 
 
 class SparseRows(Stored):
@@ -113,9 +130,25 @@ class SparseRows(Stored):
         self.shape = tuple(matrix.shape)
         self.dtype = np.dtype(matrix.dtype)
 
+    @property
+    def version(self) -> Any:
+        """Content, which changes when the rows do."""
+        return [self.shape, self._data.indptr, self._data.indices, self._data.data]
+
     def read(self, numbers: NDArray[np.int64], rows: NDArray[Any]) -> None:
         """Write these rows, in any order and possibly repeated, into ``rows``."""
         rows[...] = self._data[numbers].toarray()
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__
+
+
+def _check_opened(file: Any, path: str) -> None:
+    """Raise ``FileChangedError`` if an open file of h5py isn't the one of that name any more."""
+    if file.driver == "sec2":  # Other drivers have no descriptor.
+        check_unchanged(path, identity_of(file.id.get_vfd_handle()))
+
+
+def _files_in(folder: str) -> list[str]:
+    walked = os.walk(folder)
+    return sorted(os.path.join(inside, name) for inside, _, names in walked for name in names)

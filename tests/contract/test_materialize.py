@@ -329,6 +329,11 @@ def test_folder_of_others_is_left_alone(tmp_path, name):
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
+def sparse(x):
+    scipy = pytest.importorskip("scipy.sparse", reason="no dependency of this package")
+    return scipy.csr_array(np.diag(x))
+
+
 @pytest.mark.parametrize(
     ("first", "second"),
     [
@@ -337,8 +342,10 @@ def test_folder_of_others_is_left_alone(tmp_path, name):
         (lambda x: split((x, x), (0.5, 0.5))[0], lambda x: split((x + 1, x), (0.5, 0.5))[0]),
         (lambda x: concatenate([(x, x)] * 2), lambda x: concatenate([(x, x), (x, x + 1)])),
         (lambda x: (long_rows(x), x), lambda x: (long_rows(x + 1), x)),
+        (lambda x: (sparse(x), x), lambda x: (sparse(x + 1), x)),
+        (lambda x: (sparse(x), x), lambda x: (sparse(x), x + 1)),
     ],
-    ids=["one", "a dict", "a part", "joined", "objects"],
+    ids=["one", "a dict", "a part", "joined", "objects", "sparse", "beside sparse"],
 )
 def test_source_of_other_arrays_is_refused(tmp_path, first, second):
     x = np.arange(8.0)

@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from adapters import concatenate, split
+from adapters import concatenate, materialize, split
 from adapters.engine.tuning import obstacle_to_processes
+from adapters.openedfile import FileChangedError
 from adapters.sources import ArraySource, MapSource, SequenceSource, as_source
 from adapters.sources.stored import Stored
 from tests.batches import exact
@@ -358,6 +359,16 @@ def test_data_set_pickles_as_the_name_of_its_file(file):
     assert (x.tolist(), y.tolist()) == (X[[9, 2]].tolist(), [90, 20])
 
 
+def test_file_replaced_after_it_was_opened_is_not_read(file, h5py, tmp_path):
+    sent = pickle.dumps(ArraySource((file["plain"],)))
+    with h5py.File(tmp_path / "new.h5", "w") as made:
+        made["plain"] = X + 1
+    (tmp_path / "new.h5").replace(file.filename)
+    assert "has changed since it was opened" in str(obstacle_to_processes(plan_of(file["plain"])))
+    with pytest.raises(FileChangedError):
+        pickle.loads(sent).gather(np.array([9]), np.empty)
+
+
 def test_file_open_for_writing_keeps_processes_out(h5py, tmp_path):
     with h5py.File(tmp_path / "w.h5", "w") as made:
         made["x"] = X
@@ -389,6 +400,21 @@ def parts(data: Any) -> Any:
     return concatenate([split(data, [0.6])[0], split(data, [0.4])[0].select(range(20))])
 
 
+def assert_changes_are_noticed(library: str, folder: Path) -> None:
+    """By ``materialize``: in the rows on the disk, or beside them."""
+    folder, out = folder / "again", folder / "decoded"
+    folder.mkdir()
+    x, y = stored(library, folder)
+    for _ in range(2):
+        materialize({"x": x, "y": Y}, out)
+    if library == "h5py":
+        x.file.close()
+    x, y = stored(library, folder)
+    for other in ({"x": x, "y": Y}, {"x": y, "y": Y}, {"x": x, "y": Y + 1}):
+        with pytest.raises(ValueError, match="give another folder, or remove"):
+            materialize(other, out)
+
+
 def assert_batches_are_those_of_memory(library: str, folder: str) -> None:
     x, y = stored(library, Path(folder))
     on_disk = parts({"in": (x, {"again": x}), "out": (y, Y)})
@@ -401,13 +427,16 @@ def assert_batches_are_those_of_memory(library: str, folder: str) -> None:
 
 def test_stored_batches_are_those_of_memory(h5py, tmp_path):
     assert_batches_are_those_of_memory("h5py", str(tmp_path))
+    assert_changes_are_noticed("h5py", tmp_path)
 
 
 ZARR = f"""
 import sys
 import tracemalloc
-from {__name__} import assert_batches_are_those_of_memory
+from pathlib import Path
+from {__name__} import assert_batches_are_those_of_memory, assert_changes_are_noticed
 assert_batches_are_those_of_memory("zarr", sys.argv[1])
+assert_changes_are_noticed("zarr", Path(sys.argv[1]))
 """
 
 
