@@ -16,6 +16,9 @@ import functools
 import importlib
 import io
 import logging
+import math
+import mmap
+import os
 import pickle
 import random
 import sys
@@ -39,6 +42,7 @@ from adapters.generator_search import (
     generators_of,
     is_users,
 )
+from adapters.openedfile import FileChangedError, check_unchanged, identity_of
 from adapters.user_code import attributes_before_use, users_objects
 
 log = logging.getLogger("adapters")
@@ -51,6 +55,9 @@ _MOST_PART, _LEAST_SECONDS, _MOST_SECONDS, _MOST_BYTES = 0.002, 0.1, 5.0, 256 <<
 # Largest array whose numbers count in a fingerprint, and largest pickle and sum of arrays for one.
 # It takes up to 20 ms at each start of an epoch then, and sending a changed plan again up to 0.5 s.
 _MOST_READ, _MOST_COMPARED, _MOST_SENT_AGAIN = 4 << 20, 256 << 10, 1 << 30
+
+# Python 3.10 has no name for it.
+_MAP_NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)
 
 # A view's base is sent with it if it is at most this many times as large.
 _MOST_OF_BASE = 2
@@ -236,7 +243,7 @@ def obstacle_to_sending(plan: Any, epoch_seconds: float) -> Obstacle:
 
 def not_picklable(error: Exception) -> str:
     """Describe a pickling error, with a remedy."""
-    if isinstance(error, _Changed):
+    if isinstance(error, (_Changed, FileChangedError)):
         return str(error)
     reason = " ".join(f"{type(error).__name__}: {error}".split())
     return f"{reason}; to use processes, create what can't be pickled on first use"
@@ -444,11 +451,42 @@ def _reduce_memmap(array: np.memmap[Any, Any]) -> Any:
     order = "C" if array.flags.c_contiguous else "F"
     # A slice keeps the offset attribute of its parent, so it is computed from the address.
     ahead = array.__array_interface__["data"][0] - base.__array_interface__["data"][0]
-    place = str(base.filename), array.dtype, base.offset + ahead, array.shape
-    return _open_memmap, (*place, order)
+    name = str(base.filename)
+    if (mapped := _mapped_by(base)) is not None and mapped != os.path.realpath(name):
+        check_unchanged(name, identity_of(mapped))
+    place = name, array.dtype, base.offset + ahead, array.shape, order
+    return _open_memmap, (*place, base.mode == "r", identity_of(name))
+
+
+def _mapped_by(base: np.memmap[Any, Any]) -> str | None:
+    """Present name of a mapped file, which " (deleted)" follows if it is gone; None if unknown."""
+    begin = base.__array_interface__["data"][0] - base.offset % mmap.ALLOCATIONGRANULARITY
+    end = begin + -(-len(base._mmap) // mmap.PAGESIZE) * mmap.PAGESIZE  # type: ignore[attr-defined]
+    try:
+        found = os.readlink(f"/proc/self/map_files/{begin:x}-{end:x}")
+    except OSError:
+        return None
+    return found if found.endswith(" (deleted)") or os.path.exists(found) else None
 
 
 def _open_memmap(
-    filename: str, dtype: Any, offset: int, shape: tuple[int, ...], order: Literal["C", "F"]
+    filename: str,
+    dtype: Any,
+    offset: int,
+    shape: tuple[int, ...],
+    order: Literal["C", "F"],
+    is_read_only: bool,
+    identity: tuple[str, int, int],
 ) -> Any:
-    return np.memmap(filename, dtype, "c", offset, shape, order)
+    if is_read_only:
+        array: Any = np.memmap(filename, dtype, "r", offset, shape, order)
+    else:
+        # np.memmap's mode "c" reserves memory for a copy of everything.
+        ahead = offset % mmap.ALLOCATIONGRANULARITY
+        size = ahead + math.prod(shape) * np.dtype(dtype).itemsize
+        with open(filename, "rb") as file:
+            flags = mmap.MAP_PRIVATE | _MAP_NORESERVE
+            memory = mmap.mmap(file.fileno(), size, flags, offset=offset - ahead)
+        array = np.ndarray(shape, dtype, memory, ahead, order=order)
+    check_unchanged(filename, identity)
+    return array

@@ -16,6 +16,7 @@ import pytest
 
 from adapters.engine import usable_cpus
 from adapters.engine.serialization import SerializedPlan, load_plan
+from adapters.openedfile import FileChangedError
 from tests.engine.executors import end_idle_workers, opened, read, streamed, wait_until, workers
 from tests.engine.scripts import ended
 from tests.engine.workloads import Numbers
@@ -223,6 +224,30 @@ def test_piece_of_a_mapped_file_has_the_same_rows(tmp_path: Path, piece):
     np.save(tmp_path / "rows.npy", np.arange(1600).reshape(200, 8))
     data = piece(np.load(tmp_path / "rows.npy", mmap_mode="r"))
     np.testing.assert_array_equal(sent(data), data, strict=True)
+
+
+@pytest.mark.parametrize("mode", ["r", "r+"])
+def test_mapped_file_larger_than_memory(tmp_path: Path, mode):
+    shape = (os.sysconf("SC_PHYS_PAGES") * 3, os.sysconf("SC_PAGE_SIZE"))
+    np.memmap(tmp_path / "rows", "u1", "w+", shape=shape)  # Sparse: it takes no space.
+    rows = sent(np.memmap(tmp_path / "rows", "u1", mode, shape=shape))
+    assert (rows[-1, -1], rows.flags.writeable) == (0, mode == "r+")
+
+
+def test_file_replaced_after_it_was_mapped_is_not_read(tmp_path: Path):
+    """By a worker that starts before, and by one that starts after."""
+    for name, fill in (("rows.npy", 1), ("new.npy", 2)):
+        np.save(tmp_path / name, np.full(8, fill))
+    serialized = SerializedPlan(data := np.load(tmp_path / "rows.npy", mmap_mode="r"))
+    assert load_plan(serialized.address).tolist() == [1] * 8
+    (tmp_path / "new.npy").replace(tmp_path / "rows.npy")
+    for change in (lambda: None, (tmp_path / "rows.npy").unlink):
+        change()
+        with pytest.raises(OSError, match="rows"):
+            load_plan(serialized.address)
+        with pytest.raises(FileChangedError, match="has changed since it was opened: open it"):
+            SerializedPlan(data)
+    serialized.close()
 
 
 def test_changes_of_a_copy_on_write_map_arrive(tmp_path: Path):
