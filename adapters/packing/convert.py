@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from adapters.errors import ContentError, RecordError
 from adapters.records import CODECS, RecordFiles, RecordWriter
+from adapters.records.envelope import has_fractions
 from adapters.records.files import Paths
 from adapters.records.formats import listed
 from adapters.sources.decoders import Images, guessed
+from adapters.sources.records import RecordSource
 
 
 def convert(
@@ -46,6 +51,9 @@ def convert(
         raise ValueError(f"format must be {listed()}, got {format!r}")
     files, count = RecordFiles(paths), 0
     images = Images(None, {})
+    floats = False
+    with contextlib.suppress(ContentError, RecordError):  # Reported when the record is read again.
+        floats = has_fractions(RecordSource(files, images).labels_of(np.arange(len(files))))
     holds_images: bool | None = None
     damage: RecordError | None = None
     with RecordWriter(out, format=format) as writer:
@@ -71,7 +79,9 @@ def convert(
                 else:
                     image, label = images.split(payload, shard.format)
                     number_in_list = shard.codec.envelope.identity(payload)
-                    packed = CODECS[format].envelope.pack(bytes(image), label, number_in_list)
+                    packed = CODECS[format].envelope.pack(
+                        bytes(image), label, number_in_list, floats
+                    )
                     writer.write(packed)
             except ContentError as error:
                 offset = int(shard.offsets[own])

@@ -34,12 +34,14 @@ class ImageEncoder:
     encoding: str
     resize: int | None
     quality: int | None
+    floats: bool = False
+    """True if labels are stored as floats, also whole ones."""
 
     def record(self, item: Item) -> bytes:
         """Encode an item as its record; ``ContentError`` for what is no image, or another label."""
         codec = CODECS[self.format]
         image = self.image(item.content())
-        return codec.encode(codec.envelope.pack(image, item.label, item.number))
+        return codec.encode(codec.envelope.pack(image, item.label, item.number, self.floats))
 
     def image(self, content: bytes | NDArray[Any]) -> bytes:
         """Encode an image for its record, upright if it is encoded again; else ``ContentError``."""

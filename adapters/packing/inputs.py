@@ -278,7 +278,7 @@ def _in_runs(items: Sequence[Item]) -> bool:
         return False
     count = min(len(items) - 1, _MOST_PAIRS)
     first = np.linspace(0, len(items) - 2, count).astype(np.int64)
-    one, other = _labels(items, first), _labels(items, first + 1)
+    one, other = labels_in(items, first), labels_in(items, first + 1)
     if one is None or other is None:
         return False
     _, counts = np.unique(np.concatenate([one, other]), return_counts=True)
@@ -287,7 +287,7 @@ def _in_runs(items: Sequence[Item]) -> bool:
     return bool((one != other).mean() < _RUNS * expected)
 
 
-def _labels(items: Sequence[Item], numbers: NDArray[np.int64]) -> NDArray[Any] | None:
+def labels_in(items: Sequence[Item], numbers: NDArray[np.int64]) -> NDArray[Any] | None:
     """Return one label each; None if items have several, or labels aren't known yet."""
     if isinstance(items, _Samples):
         try:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Literal
+
+import numpy as np
 
 from adapters.arguments import check_integer
 from adapters.packing.encoding import ENCODINGS, ImageEncoder
-from adapters.packing.inputs import inputs_of, shuffled
+from adapters.packing.inputs import inputs_of, labels_in, shuffled
 from adapters.packing.manifest import Manifest
 from adapters.packing.run import OnError, Run
 from adapters.packing.tasks import check_executor
 from adapters.packing.upload import packed_to
 from adapters.records import CODECS
+from adapters.records.envelope import has_fractions
 from adapters.records.formats import listed
 from adapters.remote.urls import is_url, local_path
 
@@ -126,7 +130,11 @@ def pack(
             raise ValueError("source must hold at least one image, got none")
         settings = {"encoding": encoding, "resize": resize, "quality": quality}
         run = Run(path, shuffled(inputs, seed), format, settings, shard_bytes, on_error)
-        return run.complete(encoder.record, executor, workers, progress or (lambda *counts: None))
+        floats = False
+        if not CODECS[format].envelope.has_header:
+            floats = has_fractions(labels_in(inputs.items, np.arange(len(inputs))))
+        encode = replace(encoder, floats=floats).record
+        return run.complete(encode, executor, workers, progress or (lambda *counts: None))
 
     if isinstance(out, str) and is_url(out):
         return packed_to(out, pack_here)

@@ -35,10 +35,10 @@ class Envelope(Protocol):
         """True if payloads usually begin with an IRHeader; False if they are Examples."""
         ...
 
-    def pack(self, image: bytes, label: Any, number: int) -> bytes:
+    def pack(self, image: bytes, label: Any, number: int, as_float: bool = False) -> bytes:
         """Build a payload from an encoded image, one number or several, and the record's id.
 
-        Whole numbers are stored as integers if the format has them.
+        Whole numbers are stored as integers if the format has them, unless ``as_float``.
 
         Raises:
             ContentError: The label is not numeric or can't be stored. Fractions are rounded to
@@ -67,7 +67,7 @@ class BehindHeader:
 
     has_header = True
 
-    def pack(self, image: bytes, label: Any, number: int) -> bytes:
+    def pack(self, image: bytes, label: Any, number: int, as_float: bool = False) -> bytes:
         """Build a header followed by the image."""
         _check_float32(_numbers(label))
         return irheader.pack(label, number & _ID_MASK, image)
@@ -92,11 +92,13 @@ class InExample:
 
     has_header = False
 
-    def pack(self, image: bytes, label: Any, number: int) -> bytes:
+    def pack(self, image: bytes, label: Any, number: int, as_float: bool = False) -> bytes:
         """Build an Example with three features."""
         values = _numbers(label)
-        if values.dtype.kind == "f":
-            values = _as_integer(values)
+        if as_float:
+            values = values.astype(np.float64)
+        elif values.dtype.kind == "f" and values.size == 1 and _are_whole(values):
+            values = values.astype(np.int64)
         if values.dtype.kind == "f":
             _check_float32(values)
         elif int(values.max()) > np.iinfo(np.int64).max:
@@ -171,12 +173,15 @@ def _numbers(label: Any) -> NDArray[Any]:
     return values
 
 
-def _as_integer(values: NDArray[Any]) -> NDArray[Any]:
-    """Convert to int64 if it is one number and lossless, including the sign of a zero."""
+def has_fractions(labels: NDArray[Any] | None) -> bool:
+    """True if a label is known to be no whole number; then none is stored as an integer."""
+    return labels is not None and labels.dtype.kind == "f" and not _are_whole(labels)
+
+
+def _are_whole(values: NDArray[Any]) -> bool:
+    """True if int64 holds them without loss, including the sign of a zero."""
     with np.errstate(invalid="ignore"):
-        integers = values.astype(np.int64)
-    same = integers.astype(values.dtype).tobytes() == values.tobytes()
-    return integers if same and values.size == 1 else values
+        return values.astype(np.int64).astype(values.dtype).tobytes() == values.tobytes()
 
 
 def _check_float32(values: NDArray[Any]) -> None:

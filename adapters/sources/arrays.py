@@ -124,7 +124,7 @@ class ArraySource(Source):
         if not self._is_tuple or len(self._columns) < 2:
             return None
         column = self._columns[1]
-        if isinstance(column, Stored) or column.dtype.kind not in "biuU":
+        if isinstance(column, Stored) or column.dtype.kind not in "biufU":
             return None
         return column[numbers].reshape(-1) if column.size == len(self) else None
 

@@ -106,6 +106,9 @@ class Features(Content):
 class Images(Content):
     """Image and label, as the record format stores them (``Codec.envelope``)."""
 
+    as_float = False
+    """True if some labels are fractions, so that all are floats."""
+
     def __init__(self, decoder: ImageDecoder | None, fields: Mapping[str, str]) -> None:
         named = {_SHORT.get(name, name): stored for name, stored in fields.items()}
         self.decoder = decoder
@@ -152,7 +155,7 @@ class Images(Content):
         encoded, label = CODECS[format].envelope.split(payload, self.names)
         if self.moves and isinstance(label, np.ndarray):
             irheader.refuse_objects(label)
-        return encoded, label
+        return encoded, float(label) if self.as_float and type(label) is int else label
 
 
 def cut_out(

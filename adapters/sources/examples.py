@@ -156,6 +156,10 @@ def misfits(field: Field, values: NDArray[Any]) -> NDArray[np.bool_] | None:
     if field.raw is not None and (field.raw.kind, dtype.kind) == ("u", "i"):  # MXNet's ids.
         wrong = values > np.uint64(np.iinfo(dtype).max)
         return wrong if wrong.any() else None
+    if dtype.kind == "f" and values.dtype == np.int64:
+        with np.errstate(all="ignore"):
+            wrong = values.astype(dtype).astype(np.float64) != values
+        return wrong if wrong.any() else None
     are_integers = field.kind == example.INT64_LIST and dtype != np.int64
     are_floats = field.kind == example.FLOAT_LIST and dtype.kind in "biu"  # Behind MXNet's header.
     if not (are_integers or are_floats):
@@ -203,8 +207,8 @@ def _behind_header(field: Field, payload: memoryview, moves: bool) -> Any:
 
 def _of_list(field: Field, payload: memoryview, held: example.List) -> Any:
     kind = field.kind
-    if field.part_of is not None and (kind, held.kind) == (example.FLOAT_LIST, example.INT64_LIST):
-        kind = held.kind  # Integer pixel coordinates.
+    if (kind, held.kind) == (example.FLOAT_LIST, example.INT64_LIST):
+        kind = held.kind  # Whole numbers, such as pixel coordinates.
     is_bytes = held.kind == example.BYTES_LIST
     stored = example.strings(payload, held.begin, held.end) if is_bytes else []
     if held.kind != kind:

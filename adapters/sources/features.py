@@ -29,10 +29,10 @@ class Feature:
 
     Args:
         dtype: Dtype of the array. Floating-point features are read from an Example's ``float_list``
-            of float32, integers and ``"bool"`` from its ``int64_list``, whose values must fit, and
-            ``bytes`` and ``str`` (UTF-8) from its ``bytes_list``, as Python objects. With
-            ``stored="raw"``, numbers may have any fixed size; ``">u2"`` means big-endian numbers,
-            which become native.
+            of float32, or from its ``int64_list``, as integers and ``"bool"`` are, whose values
+            must fit, and ``bytes`` and ``str`` (UTF-8) from its ``bytes_list``, as Python objects.
+            With ``stored="raw"``, numbers may have any fixed size; ``">u2"`` means big-endian
+            numbers, which become native.
         shape: Shape of the array; ``()`` for one value, which becomes a NumPy scalar. ``None`` as
             its first number means that lengths vary between samples. In a tf.train.SequenceExample,
             such a feature is looked up in ``feature_lists`` first, where each step has the rest of

@@ -24,6 +24,7 @@ from adapters.generators import RngOf, chosen
 from adapters.images import decode as decode_image
 from adapters.images import kernel, npy, size_of
 from adapters.records import RecordFiles, Shard, example, irheader
+from adapters.records.envelope import LABEL
 from adapters.records.mapping import NoMapError, most
 from adapters.records.remotefile import RemoteFile
 from adapters.records.storage import MappedFile
@@ -480,7 +481,8 @@ def _put_label(label: Any, labels: NDArray[Any], row: int) -> None:
         )
     labels[row] = array
     if not np.array_equal(labels[row], array, equal_nan=array.dtype.kind == "f"):
-        raise UnlikeError(f"a label of {labels.dtype}", f"{label!r}")
+        remedy = f'decode={{"{LABEL}": Feature("float32"), ...}} reads both'
+        raise UnlikeError(f"a label of {labels.dtype} as the first ({remedy})", f"{label!r}")
 
 
 def _are_equally_long(shard: Shard) -> bool:

@@ -21,6 +21,7 @@ from adapters.errors import ContentError, RecordError
 from adapters.generators import RngOf
 from adapters.images import ImageDecoder
 from adapters.records import CODECS, RecordFiles
+from adapters.records.envelope import has_fractions
 from adapters.records.files import Paths
 from adapters.records.storage import MappedFile
 from adapters.remote import is_url
@@ -53,6 +54,8 @@ from adapters.sources.targets import fields_of
 
 # Damaged records to skip in search of one that shows what samples are like.
 _TRIES = 100
+# Records whose labels are looked at, all over the files, for fractions among integers.
+_LOOKS = 64
 
 
 def open_records(
@@ -197,6 +200,11 @@ class RecordSource(Decoded):
         self._rows: RecordRows | None = None  # Made on first use.
         self.classes: list[str] | None = None
         """Names of the classes by label, if known."""
+        if isinstance(content, Images) and not content.as_float:
+            some = np.unique(np.linspace(0, len(self) - 1, _LOOKS).astype(np.int64))
+            with contextlib.suppress(ContentError, RecordError):
+                labels = self.labels_of(some) if len(self) else None
+                content.as_float = has_fractions(labels)
 
     def select(self, numbers: Any) -> RecordSource:
         """Return a source of these records, to be closed by itself, whose errors name the files."""

@@ -17,7 +17,7 @@ import pytest
 
 from adapters import __version__, open_images, open_records, pack, split
 from adapters.images import decode
-from adapters.packing import Manifest, verify
+from adapters.packing import Manifest, convert, verify
 from adapters.packing.manifest import Skipped
 from adapters.records import index_paths, irheader
 from tests.packing.materials import FORMATS, ROOT, SUFFIXES, accounted, files_in, folder, jpeg
@@ -379,6 +379,34 @@ def test_order_by_class_is_shuffled(tmp_path, kind):
     assert np.count_nonzero(np.diff(labels)) + 1 >= len(labels) / 2
     if kind != "part":
         assert sorted(labels) == SORTED.tolist()
+
+
+@pytest.mark.parametrize("kind", ["arrays", "list", "records", "table", "converted"])
+def test_labels_with_a_fraction_are_all_floats(tmp_path, kind):
+    """So that TensorFlow's readers find one kind of list; whole ones alone are integers."""
+    for labels, dtype in (([1.0, 2.5, 3.0], np.float32), ([1.0, 2.0, 3.0], np.int64)):
+        out, images = tmp_path / f"{dtype.__name__}.tfrecord", [jpeg(n) for n in range(3)]
+        rec, table = tmp_path / "x.rec", tmp_path / "x.csv"
+        pack(list(zip(images, labels)), rec, format="recordio")
+        for number, image in enumerate(images):
+            (tmp_path / f"{number}.jpg").write_bytes(image)
+        rows = [f"{number}.jpg,{label}\n" for number, label in enumerate(labels)]
+        table.write_text("file,label\n" + "".join(rows))
+        if kind == "converted":
+            convert(rec, out, format="tfrecord")
+        else:
+            source = {
+                "arrays": (np.zeros((3, 4, 4, 3), "u1"), np.array(labels)),
+                "list": list(zip(images, labels)),
+                "records": open_records(rec, decode="image"),
+                "table": table,
+            }[kind]
+            pack(source, out, format="tfrecord")
+        found = [sample["image/class/label"] for sample in open_records(out, decode="example")]
+        assert ([each.item() for each in found], {each.dtype.type for each in found}) == (
+            labels,
+            {dtype},
+        )
 
 
 @pytest.mark.parametrize(

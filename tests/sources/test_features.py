@@ -369,7 +369,8 @@ def test_empty_last_entry_is_refused(tmp_path, asked):
     [
         (Feature("int16", default=7), False),
         (Feature("int64", 1, default=3), False),
-        (Feature("float32", default=0.5), True),
+        (Feature("float32", default=0.5), False),
+        (Feature(bytes, default=b""), True),
         (Feature("int64", 2, default=(1, 2)), True),
     ],
 )
@@ -380,6 +381,14 @@ def test_two_names_of_one_feature(tmp_path, second, is_an_error):
     np.testing.assert_array_equal(source[0]["y"], second.default)
     assert isinstance(outcome(source, 1), str) == is_an_error
     assert_batch_is_its_outcomes(source, 3)
+
+
+def test_integers_are_floats_if_these_hold_them(tmp_path):
+    path = file_of(tmp_path, [encoded({"a": [2**24]}), encoded({"a": [2**24 + 1]})])
+    source = open_records(path, decode={"a": Feature("float32")})
+    assert (source[0]["a"], source[0]["a"].dtype) == (2**24, np.float32)
+    assert "values of float32, found 16777217" in outcome(source, 1)
+    assert_batch_is_its_outcomes(source, 2)
 
 
 DIGIT = {"image": Feature("uint8", (2, 3), stored="raw"), "label": Feature("float32")}

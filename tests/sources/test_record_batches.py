@@ -282,7 +282,7 @@ LABEL_MORE = [np.zeros(8, "u1")] * 3 + [np.zeros(4, "u1")], [[1.0]] * 3 + [[1.0,
         ([USUAL, ("tfrecord", raw(1, (4, 6), "i1"), [3])], r"uint8 \(4, 6\), found int8 "),
         ([USUAL, ("recordio", raw(1, (5, 5)), [3])], r"\(4, 6\), found uint8 \(5, 5\)"),
         ([("recordio", *LABEL_MORE)], r"record 3, .* label of shape \(1,\), found shape"),
-        ([USUAL, ("recordio", raw(1, (4, 6)), [1.5])], "a label of int64, found 1.5"),
+        ([USUAL, ("tfrecord", raw(297, (4, 6)), [1.5] + [0] * 296)], r"Feature\(.*, found 1\.5"),
         ([USUAL, ("recordio", raw(1, (4, 6)), [[1, 2]])], "1, record 0, .*expected a label"),
     ],
     ids=["shape", "dtype", "shape in the other format", "label more", "float", "labels"],
@@ -296,6 +296,20 @@ def test_record_unlike_the_first_is_named(tmp_path, files, said):
     batch_of(plan_of(source, 3))
     with pytest.raises(RecordError, match=said):
         batch_of(plan_of(source, 4))
+
+
+def test_labels_are_floats_if_one_is_a_fraction(tmp_path):
+    """As in files of an earlier pack, which stored whole ones as integers."""
+    paths = [
+        write_images(tmp_path / str(n), "tfrecord", map(npy, raw(3, (4, 6))), labels)
+        for n, labels in enumerate([[0, 1, 2], [1.5, 3, 4]])
+    ]
+    for decode in ("image", ImageDecoder(4), {"image/class/label": Feature("float64")}):
+        with open_records(paths, decode=decode) as source:
+            for index, expected in enumerate([[0, 1, 2], [1.5, 3, 4]]):
+                batch = batch_of(plan_of(source, 3), 0, index)
+                found = batch["image/class/label"] if isinstance(batch, dict) else batch[1]
+                np.testing.assert_array_equal(found, np.array(expected, "f8"), strict=True)
 
 
 @every_format
