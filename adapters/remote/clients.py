@@ -130,7 +130,7 @@ def _head_of(status: os.stat_result) -> Head:
 def found_by(pattern: str) -> list[str]:
     """List the URLs that match a glob, sorted, with size and version if the store reports them.
 
-    If none matches, an object with exactly this name is returned, if it exists.
+    An object with exactly this name comes first, as a local file does.
 
     Raises:
         ConnectionError: The store doesn't answer.
@@ -146,7 +146,7 @@ def found_by(pattern: str) -> list[str]:
             f"{clean(pattern)}: this store doesn't list its objects; give a list of URLs"
         ) from None
     found: list[str] = []
-    for each in sorted(matching(key, iter(heads))):
+    for each in [key] if key in heads else sorted(matching(key, iter(heads))):
         url = ListedUrl(f"{root}/{each}")
         url.head = heads[each]
         found.append(url)

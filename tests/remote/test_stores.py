@@ -16,7 +16,7 @@ from tests.sources.image_folders import jpeg
 
 
 def test_glob_leaves_out_indexes(bucket, tmp_path):
-    for name in ("train-0", "train-1", "train[1]"):
+    for name in ("train-0", "train-1", "train1", "train[1]"):
         path = written(tmp_path, "tfrecord", [name.encode()], name)
         bucket.pipe_file(f"/data/{path.name}", path.read_bytes())
         bucket.pipe_file(f"/data/{name}.idx", path.with_suffix(".idx").read_bytes())
