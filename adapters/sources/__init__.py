@@ -52,6 +52,8 @@ def _of_arrays(data: Any) -> Source | None:
     # Such as a file of ``np.savez`` or HDF5; with numbers as keys, it maps those to samples.
     if isinstance(data, Mapping) and isinstance(next(iter(data), None), str):
         data = dict(data)
+    if isinstance(data, dict) and data and data.keys() == set(range(len(data))):
+        return None  # Numbers of samples.
     stored = is_stored(data) and not np.dtype(data.dtype).hasobject  # As strings are.
     holds = isinstance(data, (tuple, dict)) or holds_arrays(data) or stored or is_sparse(data)
     is_table = hasattr(data, "column_names") and hasattr(data, "__array__")  # pyarrow's.

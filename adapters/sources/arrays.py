@@ -277,6 +277,11 @@ def _as_rows(column: Any, path: str) -> NDArray[Any] | Stored:
         if hasattr(column, "asnumpy"):  # An MXNet array, which NumPy would read as a sequence.
             column = column.asnumpy()
         array = column if isinstance(column, np.ndarray) else to_array(column)
+        if array.dtype.hasobject and array.ndim == 2 and hasattr(column, "dtypes"):
+            # NumPy has objects for columns of bool, or nullable ones, beside other numbers.
+            dtypes = [getattr(each, "numpy_dtype", each) for each in column.dtypes]
+            if all(isinstance(each, np.dtype) and each.kind in "biuf" for each in dtypes):
+                array = column.to_numpy(np.result_type(*dtypes))
     except (TypeError, ValueError, RuntimeError) as error:
         raise TypeError(f"{said}, which NumPy can't read: {error}") from error
     if array.ndim == 0:

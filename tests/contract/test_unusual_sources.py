@@ -121,6 +121,24 @@ def test_table_may_begin_with_a_mark(images, tmp_path, encoding, end):
         assert [len(sample) for sample in found] == [2, 2]
 
 
+@pytest.mark.parametrize("dtype", ["bool", "int64", "Int64", "boolean"])
+def test_columns_of_numbers_have_one_dtype(dtype):
+    """As those of ``pandas.get_dummies``; NumPy makes objects of them."""
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"a": [0.5, 2.0], "b": pandas.Series([1, 0]).astype(dtype)})
+    with SafeSequence((frame, np.arange(2)), 2) as batches:
+        expected = np.array([[0.5, 1], [2, 0]])
+        np.testing.assert_array_equal(batches[0][0], expected, strict=True)
+
+
+def test_dict_of_numbers_has_samples(front_end):
+    """As a data set of PyTorch and Gluon; one of texts has columns."""
+    samples = {number: np.full(3, number) for number in (1, 0, 2, 4, 3)}
+    assert [len(part) for part in split(samples, [0.4, 0.6])] == [2, 3]
+    with loader_of(front_end, samples, 4) as loader:
+        assert next(batches_of(loader))[:, 0].tolist() == [0, 1, 2, 3]
+
+
 def test_table_of_two_columns_of_files(images, tmp_path):
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame({"image": ["ant/0.jpg"] * 2, "mask": ["bee/0.jpg"] * 2, "n": [0, 1]})
