@@ -92,9 +92,12 @@ def of_csv(path: str, columns: Sequence[Any] | None, classes: Collection[str]) -
     content = table_bytes(path).decode("utf-8", "surrogateescape")
     text = io.StringIO(content, newline="")
     head = text.readline()
-    text.seek(0)
+    if head[:4].lower() == "sep=" and len(head.rstrip("\r\n")) == 5:  # Written for Excel.
+        delimiter = head[4]
+    else:
+        delimiter = max(_DELIMITERS, key=head.count)
+        text.seek(0)
     # Without ``strict``, a quote that isn't closed would swallow the lines behind it.
-    delimiter = max(_DELIMITERS, key=head.count)
     reader = csv.reader(text, delimiter=delimiter, skipinitialspace=True, strict=True)
     rows: list[list[str]] = []
     limit = csv.field_size_limit(max(csv.field_size_limit(), len(content)))
@@ -131,6 +134,13 @@ def of_csv(path: str, columns: Sequence[Any] | None, classes: Collection[str]) -
                 )
     for label in labels:
         cells[label] = [cell.strip() for cell in cells[label]]
+        swapped = [cell.replace(",", ".", 1) for cell in cells[label]]
+        if not classes and swapped != cells[label] and type(_values(swapped, ())[0]) is float:
+            raise ValueError(
+                f"{name}: column {label!r} must have numbers with a decimal point, or classes, got "
+                f"{next(cell for cell in cells[label] if ',' in cell)!r}: give the table that "
+                f'pandas.read_csv(..., sep={delimiter!r}, decimal=",") reads, or name the classes'
+            )
     return Table(cells[file_column], _joined([_values(cells[each], classes) for each in labels]))
 
 

@@ -159,6 +159,7 @@ def csv_file(photos: Path, text: str | bytes, name: str = "labels.csv") -> Path:
         ("id,filename,label,split\n7,x/1.jpg,3,a\n", [("x/1.jpg", 3)]),
         ("x/1.jpg,5\nx/2.jpg,6\n", [("x/1.jpg", 5), ("x/2.jpg", 6)]),
         ("x/1.jpg;0.5\nx/2.jpg;1\n", [("x/1.jpg", 0.5), ("x/2.jpg", 1.0)]),
+        ("sep=;\nfilename;label\nx/1.jpg;5\n", [("x/1.jpg", 5)]),
         ("filename\nx/1.jpg\ny/3.jpg\n", [("x/1.jpg", 0), ("y/3.jpg", 1)]),
         ("\ufefffilename,label\n\nx/1.jpg,1\n\n", [("x/1.jpg", 1)]),
         ("filename, class\nx/1.jpg, dog\nx/2.jpg,dog \n", [("x/1.jpg", 0), ("x/2.jpg", 0)]),
@@ -204,6 +205,8 @@ def test_csv_root(photos, tmp_path):
 def test_csv_digits_as_classes(photos):
     path = csv_file(photos, "filename,class\nx/1.jpg,7\nx/2.jpg,9\nx/2.jpg,8\n")
     assert seen(open_images(path, classes=["9", "7"]), photos) == [("x/1.jpg", 1), ("x/2.jpg", 0)]
+    path = csv_file(photos, "filename;class\nx/1.jpg;1,2\n")
+    assert seen(open_images(path, classes=["1,2"]), photos) == [("x/1.jpg", 0)]
 
 
 def test_csv_of_a_name_that_is_not_utf_8(photos):
@@ -224,6 +227,7 @@ def test_csv_of_a_name_that_is_not_utf_8(photos):
         ("filename,label,label\nx/1.jpg,1,2\n", None, "must be named once .* 'label' isn't"),
         ("a,b\nx/1.jpg,1\n ,2\n", None, "'a' must have a file in each row, got none in row 1"),
         ("a,b,c\nx/1.jpg,16777217,0.5\n", tuple("abc"), "float32 holds.* got .*16777217:"),
+        ("a;b\nx/1.jpg;1,5\nx/2.jpg;6\n", None, "'b' must have numbers with a .*'1,5': give .*';'"),
         ('a,b\nx/1.jpg,"5 inch\nx/2.jpg,6\n', None, "labels.csv, line 3: .*unexpected end"),
         ("x/1.jfif,1\nx/2.jpg,2\n", None, "columns must say whether"),
         ("", None, "at least one image"),
