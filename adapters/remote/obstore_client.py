@@ -219,7 +219,13 @@ def _translated(store: Obstore, ranged: str | None = None) -> Iterator[None]:
             raise PermissionError(f"the store refuses: {name}") from None
         if name == "NotSupportedError" and ranged is not None:
             raise without_ranges(clean(ranged)) from None
-        if name in ("NotSupportedError", "UnknownConfigurationKeyError", "InvalidPathError"):
+        if name == "InvalidPathError":
+            raise ValueError(
+                f"{clean(store._root)}: keys must have parts, not dots, between slashes and no "
+                f"control characters, got {text.partition('path: ')[2]}: rename or remove that "
+                "object, or give a list of URLs"
+            ) from None
+        if name in ("NotSupportedError", "UnknownConfigurationKeyError"):
             raise NotImplementedError(f"the store can't: {name}") from None
         if _LISTS_NOTHING.search(text):
             raise NotImplementedError("the store doesn't list") from None

@@ -46,6 +46,17 @@ def test_s3_glob(bucket):
         assert source.__getitems__([40, 3]) == [payloads(21)[20], payloads(20)[3]]
 
 
+@pytest.mark.parametrize("key", ["odd//a.tfrecord", "odd/../a.tfrecord", "odd/a\tb.tfrecord"])
+def test_s3_key_that_cannot_be_listed_is_named(bucket, key):
+    bucket.put_object(Bucket="bucket", Key=key, Body=b"")
+    try:
+        for opened in (open_records, open_images):
+            with pytest.raises(ValueError, match=r"^s3://bucket: keys .*odd/.*: rename or remove"):
+                opened("s3://bucket/odd/" + "*.tfrecord" * (opened is open_records))
+    finally:
+        bucket.delete_object(Bucket="bucket", Key=key)
+
+
 def test_s3_replaced_object(bucket):
     source = open_records("s3://bucket/data/train-0.tfrecord")
     bucket.put_object(Bucket="bucket", Key="data/train-0.tfrecord", Body=b"another")
