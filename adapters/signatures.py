@@ -58,7 +58,23 @@ def recognized(head: bytes) -> str | None:
         return f"{name}: convert it to JPEG or PNG, or give decode= a function that decodes it"
     if head[257:262] == b"ustar":
         return "a tar archive: unpack it first"
+    if head.startswith(b"PK\x03\x04") and b".npy" in head[30:]:
+        return "an NPZ file: numpy.load reads it, give its arrays"
     return next((what for begin, what in _OTHERS.items() if head.startswith(begin)), None)
+
+
+def supposed(head: bytes) -> str | None:
+    """Name what ``recognized`` doesn't, as damage might look like it; None if unknown."""
+    if head[:1] == b"\x80" and head[1:2] in (b"\2", b"\3", b"\4", b"\5"):
+        return "what begins like a pickle: load it, and give what it holds"
+    if head.startswith(b"\xff\xff\xff\xff") and head[6:8] == b"\0\0":
+        return "what begins like an Arrow stream: read it with pyarrow, and give columns as arrays"
+    text = head.decode("utf-8", "ignore")
+    if not text or head.count(0) or not all(each.isprintable() or each.isspace() for each in text):
+        return None
+    if text.lstrip("\ufeff").lstrip().startswith(("{", "[")):
+        return "JSON: load it, and give a list or arrays"
+    return "text: a table of image files is for open_images, pandas reads others"
 
 
 def _is_hadoop_snappy(head: bytes) -> bool:

@@ -152,7 +152,7 @@ def class_balanced(labels: Any, shares: Mapping[Any, float] | None = None) -> ND
         ``gluon_loader``, or for ``Weighted``.
 
     Raises:
-        TypeError: Labels that can't be sorted.
+        TypeError: Labels that can't be sorted, or shares that are no mapping.
         ValueError: Labels of another shape, or none; a share below 0, or of a class without labels.
 
     Example:
@@ -174,6 +174,11 @@ def class_balanced(labels: Any, shares: Mapping[Any, float] | None = None) -> ND
     known = classes[present].tolist()
     wanted = np.ones(len(known))
     if shares is not None:
+        if not hasattr(shares, "items"):
+            raise TypeError(
+                f"shares must map classes to numbers, like {{{known[0]!r}: 1.0}}, got "
+                f"{type(shares).__name__}"
+            )
         for name, share in shares.items():
             if name not in known:
                 raise ValueError(

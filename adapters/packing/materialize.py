@@ -73,7 +73,8 @@ def materialize(source: Any, folder: str | os.PathLike[str]) -> Source:
 
     Returns:
         A source with random access, for ``SafeSequence``, ``gluon_loader`` and ``select``. Python
-        numbers stay Python numbers; MXNet and PyTorch arrays become NumPy arrays.
+        numbers stay Python numbers; MXNet and PyTorch arrays become NumPy arrays, big-endian ones
+        native, and a batch of texts holds objects.
 
     Raises:
         OSError: The folder can't be written to, or an image file can't be read.

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from adapters.errors import RecordError
 from adapters.records.envelope import IN_EXAMPLE, Envelope
 from adapters.records.storage import Storage
 
@@ -68,3 +69,11 @@ class Codec:
     def suffix(self) -> str:
         """Suffix of new files."""
         return self.suffixes[0] if self.suffixes else f".{self.name}"
+
+
+def unlike_index(file: str, number: int, offset: int, indexed: int, found: int) -> RecordError:
+    """Build the error for a record that isn't as long as its index says."""
+    remedy = "adapters verify FILE --write-index makes another index"
+    return RecordError(
+        file, number, offset, f"{indexed} bytes, as the index has it", f"{found} ({remedy})"
+    )

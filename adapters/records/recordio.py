@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adapters.errors import RecordError
-from adapters.records.codec import Codec
+from adapters.records.codec import Codec, unlike_index
 from adapters.records.envelope import BEHIND_HEADER
 from adapters.records.storage import Storage
 
@@ -111,9 +111,7 @@ def read(
     if size is None and verify:
         _check_next(storage, end, number)
     if size is not None and size != end - offset:
-        raise RecordError(
-            storage.name, number, offset, f"{size} bytes, as the index has it", f"{end - offset}"
-        )
+        raise unlike_index(storage.name, number, offset, size, end - offset)
     return pieces[0] if flag == _WHOLE else memoryview(b"".join(pieces))
 
 

@@ -20,7 +20,7 @@ from adapters.records.sidecar import index_of
 from adapters.records.storage import InflatedFile, MappedFile
 from adapters.remote import Cache, is_url
 from adapters.remote.urls import ListedUrl, clean
-from adapters.signatures import HEAD_BYTES, recognized
+from adapters.signatures import HEAD_BYTES, recognized, supposed
 
 log = logging.getLogger("adapters")
 
@@ -198,7 +198,10 @@ def _opened(
         if not begin or format != "auto":  # Empty, or damaged.
             return storage, compressible[0]
         expected = f"a compressed {_titles(compressible)}"
-        raise RecordError(storage.name, None, 0, expected, f"{_shown(begin)} in it")
+        shown = f"{_shown(begin)} in it"
+        if found := _begun(begin, asked):
+            shown = f"a {found.title}, which is read only uncompressed: decompress it"
+        raise RecordError(storage.name, None, 0, expected, shown)
     other = recognized(begin)
     if not other and (format != "auto" or not begin):
         # A damaged file of the given format, or an empty one, which has no records in any format.
@@ -208,12 +211,13 @@ def _opened(
     following = None if codec is None else codec.following
     if codec and following and following(storage.stream(), None, 0) < storage.size:
         return storage, codec
-    hint = "" if other or format != "auto" else ": format=... opens one whose start is damaged"
+    known = other or format != "auto" or supposed(begin)
+    hint = "" if known else ": format=... opens one whose start is damaged"
     raise RecordError(storage.name, None, 0, f"a {_titles(asked)} file", _shown(begin) + hint)
 
 
 def _shown(begin: bytes) -> str:
-    return recognized(begin) or begin[:_SHOWN_BYTES].hex(" ")
+    return recognized(begin) or supposed(begin) or begin[:_SHOWN_BYTES].hex(" ")
 
 
 def _titles(codecs: list[Codec]) -> str:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from adapters.errors import RecordError
 from adapters.images.kernel import load
-from adapters.records.codec import Codec
+from adapters.records.codec import Codec, unlike_index
 from adapters.records.envelope import IN_EXAMPLE
 from adapters.records.storage import Storage
 
@@ -128,8 +128,7 @@ def read(
         needed = length + OVERHEAD_BYTES
         raise _cut(storage.name, number, offset, needed, storage.size - offset)
     if size is not None and size != length + OVERHEAD_BYTES:
-        indexed = f"{size} bytes, as the index has it"
-        raise RecordError(storage.name, number, offset, indexed, f"{length + OVERHEAD_BYTES}")
+        raise unlike_index(storage.name, number, offset, size, length + OVERHEAD_BYTES)
     payload = storage.read(offset + HEADER.size, length)
     if verify:
         at = offset + HEADER.size + length

@@ -57,6 +57,15 @@ class RecordWriter:
                 f"path must be that of a file, got {os.fspath(path)!r}, which is a folder: name a "
                 "file in it"
             )
+        if self._path.suffix.lower() == ".gz":
+            raise ValueError(
+                f"path must be that of an uncompressed file, got {os.fspath(path)!r}: leave .gz "
+                "out, and compress the file afterwards"
+            )
+        if not self._path.parent.is_dir():
+            raise FileNotFoundError(
+                f"path must be in a folder that exists, got {os.fspath(path)!r}: make it first"
+            )
         self._codec = CODECS[format]
         self._temporary = self._path.with_name(f".{self._path.name}.{uuid.uuid4().hex}.tmp")
         self._offsets, self._sizes, self._keys = array("q"), array("q"), array("Q")

@@ -63,6 +63,8 @@ def _of_arrays(data: Any) -> Source | None:
 def _of_samples(data: Any) -> Source | None:
     if isinstance(data, bytes) or not (hasattr(data, "__len__") and hasattr(data, "__getitem__")):
         return None
+    if any(base.__name__ == "IterableDataset" for base in type(data).__mro__):
+        return None  # PyTorch's has a __getitem__ that only raises.
     return MapSource(data)
 
 

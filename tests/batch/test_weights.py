@@ -145,6 +145,8 @@ def test_arguments_are_checked(make, message):
 def test_classes_of_two_kinds_are_refused():
     with pytest.raises(TypeError, match="labels must be numbers or texts, all of one kind"):
         class_balanced(["a", None])
+    with pytest.raises(TypeError, match=r"shares must map classes to numbers, like .*got list"):
+        class_balanced([0, 1], [1, 3])
 
 
 @pytest.mark.parametrize("asked", [{"shuffle": "blocks"}, {"weights": [1, 2, 3]}])

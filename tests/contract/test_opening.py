@@ -7,6 +7,7 @@ import gzip
 import importlib
 import json
 import os
+import pickle
 import stat
 import struct
 import subprocess
@@ -190,6 +191,11 @@ KINDS = {
     "parquet": (b"PAR1\x15\x04\x15", "Parquet"),
     "tar": (tarfile.TarInfo("00000.jpg").tobuf() + bytes(1024), "tar"),
     "image": (b"\xff\xd8\xff\xe0" + bytes(20), "open_images"),
+    "npz": (b"PK\x03\x04" + bytes(26) + b"x.npy" + bytes(20), "numpy.load"),
+    "pickle": (pickle.dumps([1]), "a pickle: load it"),
+    "arrow stream": (b"\xff\xff\xff\xff\xf8\0\0\0\x10\0\0\0", "pyarrow"),
+    "json": (b'{"a": [1, 2]}\n{"a": [3]}\n', "JSON: load it"),
+    "csv": (b"file,label\nant/1.jpg,3\n", "open_images"),
 }
 
 
@@ -212,6 +218,9 @@ def test_file_of_another_kind_compressed(tmp_path):
     path = tmp_path / "train.tfrecord.gz"
     path.write_bytes(gzip.compress(KINDS["tar"][0]))
     with pytest.raises(RecordError, match="tar archive"):
+        open_records(path)
+    path.write_bytes(gzip.compress(written(tmp_path, "recordio", RECORDS).read_bytes()))
+    with pytest.raises(RecordError, match="a RecordIO, which is read only uncompressed"):
         open_records(path)
 
 

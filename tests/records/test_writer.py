@@ -135,7 +135,10 @@ def test_wrong_payload_is_refused_and_the_file_goes_on(payload, tmp_path):
     assert read(tmp_path / "a") == [b"before", b"after"]
 
 
-@pytest.mark.parametrize(("path", "error"), [(5, TypeError), (".", IsADirectoryError)])
+@pytest.mark.parametrize(
+    ("path", "error"),
+    [(5, TypeError), (".", IsADirectoryError), ("no/a", FileNotFoundError), ("a.gz", ValueError)],
+)
 def test_wrong_path_is_refused(path, error):
     with pytest.raises(error, match=f"path must be .*, got {path!r}"):
         RecordWriter(path, format="recordio")

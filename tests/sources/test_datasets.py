@@ -242,6 +242,7 @@ NO_ACCESS = "got {}: .* turn a generator into a list"
         (np.float32(5), TypeError, "random access"),
         ((number for number in range(3)), TypeError, NO_ACCESS.format("generator")),
         (iter([1]), TypeError, NO_ACCESS.format("list_iterator")),
+        (type("IterableDataset", (Squares,), {})(3), TypeError, NO_ACCESS.format(".*Dataset")),
         ({1, 2}, TypeError, NO_ACCESS.format("set")),
         (b"bytes", TypeError, NO_ACCESS.format("bytes")),
         (None, TypeError, NO_ACCESS.format("NoneType")),
