@@ -207,7 +207,7 @@ def _behind_header(field: Field, payload: memoryview, moves: bool) -> Any:
 
 def _of_list(field: Field, payload: memoryview, held: example.List) -> Any:
     kind = field.kind
-    if (kind, held.kind) == (example.FLOAT_LIST, example.INT64_LIST):
+    if (kind, held.kind) == (example.FLOAT_LIST, example.INT64_LIST) and not field.is_strict:
         kind = held.kind  # Whole numbers, such as pixel coordinates.
     is_bytes = held.kind == example.BYTES_LIST
     stored = example.strings(payload, held.begin, held.end) if is_bytes else []

@@ -144,6 +144,7 @@ class Field:
     target: Target | None = None  # Makes a target from several fields, its parts.
     part_of: str | None = None  # Kind of target that this is a part of, for errors.
     is_tensor: bool = False  # Stored as a serialized tensor.
+    is_strict: bool = False  # Of TensorFlow's specification, for which floats are no integers.
 
     @property
     def count(self) -> int:
@@ -174,7 +175,8 @@ def field_of(name: str, key: str, given: Any) -> Field:
     if isinstance(given, ImageDecoder):
         return Field(name, key.encode(), example.BYTES_LIST, given.dtype, decoder=given)
     needed: bool | None = None
-    if not isinstance(given, Feature):
+    is_strict = not isinstance(given, Feature)
+    if is_strict:
         given, key, needed = _of_tensorflow(name, key, given)
     shape: tuple[Any, ...] = given.shape
     varies = None in shape
@@ -199,6 +201,7 @@ def field_of(name: str, key: str, given: Any) -> Field:
         default is None if needed is None else needed,
         default,
         is_tensor=given.stored == "tensor",
+        is_strict=is_strict,
     )
 
 

@@ -217,7 +217,7 @@ LENGTH = sequence({"length": [1]}, {})
     [
         (sequence({}, {"frames": [[1.0, 2.0], [1.0]]}), "step 1 of its list, 2 values", "1 values"),
         (sequence({}, {"frames": [[]]}), "step 0 of its list, a float_list", "no values"),
-        (sequence({}, {"frames": [[1, 2]]}), "a float_list", "an int64_list"),
+        (sequence({}, {"frames": [[b"1", b"2"]]}), "a float_list", "a bytes_list"),
         (sequence({}, {"frames": []}), "feature 'length' with values", "the features frames"),
         (LENGTH + message(2, b""), "one FeatureLists", "several"),
         (message(2, b"\x0a" + varint(2**63)), "a field of 9223372036854775808 bytes", "0 before"),
