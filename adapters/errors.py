@@ -26,6 +26,10 @@ class NotPicklableError(AdapterError):
     """User code can't be sent to worker processes; batches are then computed inline."""
 
 
+class FileChangedError(OSError):
+    """Another file has taken the name of an opened one, or none has it any more."""
+
+
 class RecordError(AdapterError):
     """A record file, a record in it, or an image file is damaged or of the wrong format.
 

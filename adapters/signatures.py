@@ -1,6 +1,10 @@
-"""Recognition of files in a foreign format by their first bytes, with a remedy."""
+"""Recognition of files: of a foreign format by the first bytes, of a replaced one by its inode."""
 
 from __future__ import annotations
+
+import os
+
+from adapters.errors import FileChangedError
 
 HEAD_BYTES = 512
 """Number of first bytes to check."""
@@ -87,3 +91,19 @@ def _is_hadoop_snappy(head: bytes) -> bool:
         if byte < 128:
             return 0 < part <= size <= _MOST_BLOCK_BYTES and 0 < packed <= 32 + part * 7 // 6
     return False
+
+
+def identity_of(file: str | int) -> tuple[str, int, int]:
+    """Machine, device and inode of a path or descriptor; zeros if there is no such file."""
+    try:
+        status = os.stat(file)
+    except FileNotFoundError:
+        return os.uname().nodename, 0, 0
+    return os.uname().nodename, status.st_dev, status.st_ino
+
+
+def check_unchanged(path: str, identity: tuple[str, int, int]) -> None:
+    """Raise ``FileChangedError`` if this machine has another file of that name now, or none."""
+    now = identity_of(path)
+    if now[0] == identity[0] and (now != identity or not any(now[1:])):
+        raise FileChangedError(f"{path} has changed since it was opened: open it again")

@@ -40,8 +40,7 @@ ALLOWED = {
     "clock": "",
     "cpus": "",
     "lazily": "",
-    "openedfile": "",
-    "signatures": "",
+    "signatures": "errors",
     "user_code": "",
     "progress": "",
     "readahead": "",
@@ -51,8 +50,8 @@ ALLOWED = {
     "remote": "images",  # The kernel, for CRCs.
     "records": "errors images readahead remote signatures",
     "images": "arguments errors generators signatures",
-    "sources": "arguments clock errors generators images openedfile ownership readahead records "
-    "remote structure",
+    "sources": "arguments clock errors generators images ownership readahead records "
+    "remote signatures structure",
     "packing": "arguments batch cpus errors failure generators images records remote selecting "
     "sources structure user_code",
     "batch": "alignment arguments errors generators ownership readahead seeding sources structure "
@@ -60,8 +59,8 @@ ALLOWED = {
     "collating": "alignment arguments batch",
     "transforms": "arguments generators images structure user_code",
     "viewing": "arguments batch progress selecting sources structure user_code",
-    "engine": "alignment batch clock cpus errors failure generator_search generators openedfile "
-    "seeding structure user_code",
+    "engine": "alignment batch clock cpus errors failure generator_search generators "
+    "seeding signatures structure user_code",
     "resuming": "",
     "replaying": f"{BELOW_ENGINE} images viewing",
     "keras": f"{ANY} replaying resuming",

@@ -35,6 +35,7 @@ import numpy as np
 from adapters.alignment import ALIGNMENT_BYTES
 from adapters.engine.memory import FileName, SharedFile, map_private
 from adapters.engine.reducers import IMPORTERS, reducers
+from adapters.errors import FileChangedError
 from adapters.generator_search import (
     USE_RNG,
     generator_name,
@@ -42,7 +43,7 @@ from adapters.generator_search import (
     generators_of,
     is_users,
 )
-from adapters.openedfile import FileChangedError, check_unchanged, identity_of
+from adapters.signatures import check_unchanged, identity_of
 from adapters.user_code import attributes_before_use, users_objects
 
 log = logging.getLogger("adapters")

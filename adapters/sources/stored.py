@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from adapters.openedfile import check_unchanged, identity_of
+from adapters.signatures import check_unchanged, identity_of
 
 _LIBRARIES = ("h5py", "zarr")
 # Bytes that h5py reads in the time of one more call, 40 microseconds; zarr's calls take longer.

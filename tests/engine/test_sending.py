@@ -16,7 +16,7 @@ import pytest
 
 from adapters.engine import usable_cpus
 from adapters.engine.serialization import SerializedPlan, load_plan
-from adapters.openedfile import FileChangedError
+from adapters.errors import FileChangedError
 from tests.engine.executors import end_idle_workers, opened, read, streamed, wait_until, workers
 from tests.engine.scripts import ended
 from tests.engine.workloads import Numbers

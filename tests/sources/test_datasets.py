@@ -14,7 +14,7 @@ import pytest
 
 from adapters import concatenate, materialize, split
 from adapters.engine.tuning import obstacle_to_processes
-from adapters.openedfile import FileChangedError
+from adapters.errors import FileChangedError
 from adapters.sources import ArraySource, MapSource, SequenceSource, as_source
 from adapters.sources.stored import Stored
 from tests.batches import exact
