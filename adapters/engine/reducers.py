@@ -1,13 +1,20 @@
-"""Pickling of frameworks' objects for worker processes, registered by the modules that know them.
+"""Pickling of frameworks' objects and settings for worker processes, registered by who knows them.
 
 Apart from ``serialization``, which is imported only when processes may be used.
 """
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import importlib
+import operator
+import pickle
+import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
 from typing import Any
 
 reducers: list[Callable[[Any], Any]] = []
@@ -16,6 +23,10 @@ reducers: list[Callable[[Any], Any]] = []
 """
 IMPORTERS: dict[str, str] = {}
 """Modules that can't always be imported directly, and the modules to import before them."""
+SETTINGS: set[tuple[str, ...]] = set()
+"""Settings of libraries that workers take over: a module, the attribute or function in it that
+returns one, the function that sets it, and that function's arguments before the value.
+"""
 
 _making = threading.RLock()
 
@@ -61,3 +72,53 @@ class Later:
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self._itself())
+
+
+# --- settings of libraries ---
+
+
+def pickled_settings() -> bytes:
+    """Pickle the settings of the libraries that this process has imported."""
+    found = []
+    for module, get, *how in SETTINGS:
+        with contextlib.suppress(KeyError, AttributeError):  # It isn't imported to its end.
+            value = operator.attrgetter(get)(sys.modules[module])
+            # Apart, as its class may be the library's.
+            found.append((module, how, pickle.dumps(value() if callable(value) else value)))
+    return pickle.dumps(found)
+
+
+def take_over(settings: memoryview) -> None:
+    """Take over settings from ``pickled_settings``; those of other libraries on their import."""
+    _importer.settings = pickle.loads(settings)
+    if _importer not in sys.meta_path:
+        sys.meta_path.insert(0, _importer)
+    for name in {name for name, *_ in _importer.settings} & sys.modules.keys():
+        _importer.apply(sys.modules[name])
+
+
+class _Importer:
+    """Import hook that applies the settings of a library once it is imported."""
+
+    settings: Sequence[tuple[str, Sequence[str], bytes]] = ()
+
+    def apply(self, module: ModuleType) -> None:
+        for name, (setter, *arguments), value in self.settings:
+            if name == module.__name__:
+                operator.attrgetter(setter)(module)(*arguments, pickle.loads(value))
+
+    def find_spec(self, name: str, path: Any, target: Any = None) -> ModuleSpec | None:
+        known = any(name == each for each, *_ in self.settings)
+        spec = PathFinder.find_spec(name, path, target) if known else None
+        if spec is not None and spec.loader is not None:
+            spec.loader.exec_module = functools.partial(  # type: ignore[method-assign]
+                self._execute, spec.loader.exec_module
+            )
+        return spec
+
+    def _execute(self, execute: Callable[[ModuleType], None], module: ModuleType) -> None:
+        execute(module)
+        self.apply(module)
+
+
+_importer = _Importer()

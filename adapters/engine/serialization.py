@@ -1,6 +1,6 @@
 """Serialized plan for worker processes: pickled once, with its arrays in shared memory.
 
-    | array | pad to 64 | array | pad to 64 | ... | pickle | pad to 64 | places (int64) |
+    | array | pad to 64 | ... | pickle | pad to 64 | settings | pad to 64 | places (int64) |
 
 Pickle protocol 5 hands out contiguous arrays as buffers. They go into one shared file, which each
 worker maps privately: reading shares the pages, and a transform that writes into its data set
@@ -34,7 +34,7 @@ import numpy as np
 
 from adapters.alignment import ALIGNMENT_BYTES
 from adapters.engine.memory import FileName, SharedFile, map_private
-from adapters.engine.reducers import IMPORTERS, reducers
+from adapters.engine.reducers import IMPORTERS, pickled_settings, reducers, take_over
 from adapters.errors import FileChangedError
 from adapters.generator_search import (
     USE_RNG,
@@ -81,7 +81,7 @@ class Address(NamedTuple):
 
     name: FileName
     places: int
-    """Offset of the table at the end of the file: start and length of each array and the pickle."""
+    """Offset of the table at the end of the file: start and length of what precedes it."""
     imports: tuple[str, ...] = ()
     """Modules to import before the plan is opened."""
 
@@ -120,7 +120,8 @@ class SerializedPlan:
     def __init__(self, content: Any) -> None:
         pickled, buffers, imports = pickled_apart(content)
         self.fingerprint = _fingerprint(pickled, buffers)
-        parts = [*(buffer.raw() for buffer in buffers), memoryview(pickled)]
+        sent = [buffer.raw() for buffer in buffers]
+        parts = [*sent, memoryview(pickled), memoryview(pickled_settings())]
         places, end = np.empty((len(parts), 2), np.int64), 0
         for place, part in zip(places, parts):
             place[:] = end, part.nbytes
@@ -210,8 +211,11 @@ def load_plan(address: Address) -> Any:
     import_before(address.imports)
     memory = memoryview(map_private(address.name))
     places = np.frombuffer(memory[address.places :], np.int64).reshape(-1, 2).tolist()
-    *buffers, content = (memory[start : start + length] for start, length in places)
-    return pickle.loads(content, buffers=buffers)
+    *buffers, content, settings = (memory[start : start + length] for start, length in places)
+    take_over(settings)
+    plan = pickle.loads(content, buffers=buffers)
+    take_over(settings)  # Again, as modules that it imported may have changed them.
+    return plan
 
 
 def obstacle_to_sending(plan: Any, epoch_seconds: float) -> Obstacle:

@@ -31,7 +31,8 @@ from mxnet.ndarray import ndarray as _ndarray
 from numpy.typing import NDArray
 
 from adapters.alignment import address_of
-from adapters.engine.reducers import reducers
+from adapters.engine.reducers import SETTINGS, reducers
+from adapters.images import pillow
 
 # Dtypes that nd.array accepts. MXNet has no others.
 DTYPES = frozenset(each for each in _ndarray._DTYPE_NP_TO_MX if isinstance(each, type))
@@ -223,3 +224,4 @@ def _reduce(value: Any) -> Any:
 
 
 reducers.append(_reduce)
+SETTINGS |= pillow.SETTINGS

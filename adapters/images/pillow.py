@@ -27,6 +27,12 @@ JPEG2000_MAGICS = b"\0\0\0\x0cjP  ", b"\xff\x4f\xff\x51"
 _DEPTH_AT = 4 + 2 + 2 + 32 + 2
 _MODES = ("L", "LA", "RGB", "RGBA")
 
+SETTINGS = {
+    ("PIL.Image", "MAX_IMAGE_PIXELS", "__setattr__", "MAX_IMAGE_PIXELS"),
+    ("PIL.ImageFile", "LOAD_TRUNCATED_IMAGES", "__setattr__", "LOAD_TRUNCATED_IMAGES"),
+}
+"""Pillow's settings, which worker processes take over."""
+
 
 def jpeg2000_size(buffer: memoryview | bytes) -> tuple[int, int]:
     """Read height and width from a JPEG 2000's header, and check them."""

@@ -32,7 +32,8 @@ from typing import Any
 
 import keras
 
-from adapters.engine.reducers import IMPORTERS, Later, reducers
+from adapters.engine.reducers import IMPORTERS, SETTINGS, Later, reducers
+from adapters.images import pillow
 from adapters.keras import internals
 from adapters.keras.adapter import SafeSequenceAdapter
 from adapters.keras.progress import calls_here, running
@@ -384,3 +385,11 @@ def _reduce(value: Any) -> Any:
 
 reducers += (_reduce, reduce_iterator)
 IMPORTERS["mxnet"] = "adapters.gluon"  # A transform may use it; NumPy may lack names it needs.
+SETTINGS |= pillow.SETTINGS
+SETTINGS |= {
+    ("keras.config", name, f"set_{name}") for name in ("floatx", "epsilon", "image_data_format")
+}
+SETTINGS |= {
+    ("torch", "get_default_dtype", "set_default_dtype"),
+    ("jax", "config.jax_enable_x64", "config.update", "jax_enable_x64"),
+}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import decimal
+import importlib
 import itertools
 import pickle
 import time
@@ -13,6 +14,8 @@ from typing import Any
 
 import keras
 import numpy as np
+import PIL.Image
+import PIL.ImageFile
 import pytest
 
 from adapters import SafeSequence
@@ -96,6 +99,33 @@ def test_threads_have_the_settings_of_the_program():
         with SafeSequence([1.0] * 4, 4, transform=Configured(), workers=1) as sequence:
             (batch,) = sequence
     assert batch.tolist() == [0.333] * 4
+
+
+def test_processes_take_over_settings_of_libraries(new_processes, light_workers, monkeypatch):
+    """Also those of a library that the user's code imports when it makes a batch."""
+
+    def settings(_: Any) -> Any:
+        config, image, file = map(
+            importlib.import_module, ("keras.config", "PIL.Image", "PIL.ImageFile")
+        )
+        first = config.image_data_format() == "channels_first"
+        return np.array(
+            [first, config.epsilon(), image.MAX_IMAGE_PIXELS, file.LOAD_TRUNCATED_IMAGES]
+        )
+
+    monkeypatch.setattr(PIL.Image, "MAX_IMAGE_PIXELS", 7)
+    monkeypatch.setattr(PIL.ImageFile, "LOAD_TRUNCATED_IMAGES", True)
+    before = keras.config.image_data_format(), keras.config.epsilon()
+    keras.config.set_image_data_format("channels_first")
+    keras.config.set_epsilon(0.5)
+    try:
+        with SafeSequence(
+            [0], 1, transform=settings, workers=1, use_multiprocessing=True
+        ) as sequence:
+            np.testing.assert_array_equal(list(sequence), [[[True, 0.5, 7, True]]])
+    finally:
+        keras.config.set_image_data_format(before[0])
+        keras.config.set_epsilon(before[1])
 
 
 def test_short_fit_starts_no_processes(monkeypatch):
