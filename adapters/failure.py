@@ -2,7 +2,8 @@
 
 Pickle calls an exception's class with ``args``, which fails if the constructor takes something
 else. Here, class, args and attributes are pickled, and the exception is rebuilt without calling its
-constructor. Arguments that can't be pickled are replaced by their texts.
+constructor. Arguments that can't be pickled are replaced by their texts. An exception that can't be
+rebuilt so, such as one of a library in C, is pickled as it is.
 """
 
 from __future__ import annotations
@@ -33,19 +34,19 @@ class Failure:
         attributes = {name: value for name, value in vars(error).items() if name != "__notes__"}
         lines = traceback.format_exception(type(error), error, error.__traceback__)
         text = f"\nTraceback in worker process {os.getpid()}:\n{''.join(lines).rstrip()}"
-        return cls(
-            _pickled((kind, args, members, attributes))
-            or _pickled((kind, _sendable(args), _picklable(members), _picklable(attributes))),
-            (*getattr(error, "__notes__", ()), text),
-            summary(error),
+        parts = _pickled((kind, args, members, attributes)) or _pickled(
+            (kind, _sendable(args), _picklable(members), _picklable(attributes))
         )
+        try:
+            _opened(parts)
+        except Exception:
+            parts = _pickled(error)
+        return cls(parts, (*getattr(error, "__notes__", ()), text), summary(error))
 
     def restore(self) -> BaseException:
         """Rebuild the exception, in the trainer's process."""
         try:
-            if self.parts is None:
-                raise ValueError("not pickled")
-            error = _restored(*cloudpickle.loads(self.parts))
+            error = _opened(self.parts)
         except Exception:
             error = RuntimeError(f"{self.summary} (an exception that could not be sent as it is)")
         error.__notes__ = list(self.notes)  # type: ignore[attr-defined]
@@ -59,13 +60,22 @@ def summary(error: BaseException) -> str:
     return type(error).__qualname__
 
 
+def _opened(parts: bytes | None) -> BaseException:
+    if parts is None:
+        raise ValueError("not pickled")
+    opened = cloudpickle.loads(parts)
+    return opened if isinstance(opened, BaseException) else _restored(*opened)
+
+
 def _restored(
     kind: Any, args: Any, members: dict[str, Any], attributes: dict[str, Any]
 ) -> BaseException:
     if kind.__module__ == "builtins":
         error: BaseException = kind(*args)
     else:
-        error = kind.__new__(kind, *args)
+        # The class's own ``__new__`` may take something else.
+        base = next(each for each in kind.__mro__ if each.__module__ == "builtins")
+        error = base.__new__(kind, *args)
         error.args = args
     vars(error).update(attributes)
     for name, value in members.items():

@@ -8,6 +8,7 @@ import os
 import pickle
 import sys
 import threading
+from typing import Any
 
 import pytest
 
@@ -60,12 +61,13 @@ class Unprintable(Exception):
     __str__ = __repr__
 
 
-class Unmakeable(Exception):
-    def __new__(cls, *, must: int) -> Unmakeable:
+class OwnNew(Exception):
+    def __new__(cls, *, why: int) -> OwnNew:
         return super().__new__(cls)
 
-    def __init__(self, *, must: int) -> None:
+    def __init__(self, *, why: int) -> None:
         super().__init__("unmakeable")
+        self.why = why
 
 
 def crossed(error: BaseException) -> BaseException:
@@ -89,6 +91,7 @@ def crossed(error: BaseException) -> BaseException:
         Keyword(3, why="three"),
         Twice("a"),
         OwnText("here"),
+        OwnNew(why=1),
         Holding(),
         FileNotFoundError(2, "No such file", "/a/path"),
         OSError(5, "Input/output error", "a", None, "b"),
@@ -127,10 +130,24 @@ def test_notes_end_with_the_workers_traceback():
     assert "LookupError: the cause" in last
 
 
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python has groups since 3.11")
+def test_exception_that_is_pickled_as_it_is():
+    """A group doesn't accept these arguments; so it is with classes of libraries in C."""
+
+    class Group(builtins.ExceptionGroup):
+        def __reduce__(self) -> Any:
+            return type(self), (self.message, self.exceptions)
+
+    error = Group("several", [ValueError("x")])
+    error.args = ()
+    assert (str(crossed(error)), crossed(error).exceptions[0].args) == (str(error), ("x",))
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python has groups since 3.11")
 def test_exception_that_cannot_be_rebuilt():
-    restored = crossed(Unmakeable(must=1))
+    restored = crossed(builtins.ExceptionGroup("several", [Holding()]))
     assert type(restored) is RuntimeError
-    assert str(restored).startswith("Unmakeable: unmakeable ")
+    assert str(restored).startswith("ExceptionGroup: several ")
     assert "Traceback in worker process" in restored.__notes__[-1]
 
 
