@@ -147,6 +147,8 @@ class SerializedPlan:
 def pickled_apart(content: Any) -> tuple[bytes, list[pickle.PickleBuffer], tuple[str, ...]]:
     """Pickle an object; returns the pickle, its arrays, and the modules to import before opening.
 
+    The pickle also has a list of the objects in it whose ``__del__`` is the user's.
+
     Raises:
         Exception: The object can't be pickled, not even by cloudpickle.
     """
@@ -172,7 +174,7 @@ def _pickled(content: Any) -> tuple[bytes, list[pickle.PickleBuffer], list[Any]]
     buffers: list[pickle.PickleBuffer] = []
     stream = io.BytesIO()
     pickler = _Pickler(stream, protocol=5, buffer_callback=buffers.append)
-    pickler.dump(content)
+    pickler.dump((content, pickler.finalized))
     generators, pickler.generators = pickler.generators, []  # Else the list is found as a holder.
     return stream.getvalue(), buffers, generators
 
@@ -206,16 +208,20 @@ def import_before(modules: Iterable[str]) -> None:
             importlib.import_module(module)
 
 
-def load_plan(address: Address) -> Any:
-    """Open a serialized object in another process; its arrays stay in the shared memory."""
+def load_plan(address: Address) -> tuple[Any, list[Any]]:
+    """Open a serialized object in another process; its arrays stay in the shared memory.
+
+    Returns:
+        The object, and the objects in it whose ``__del__`` is the user's.
+    """
     import_before(address.imports)
     memory = memoryview(map_private(address.name))
     places = np.frombuffer(memory[address.places :], np.int64).reshape(-1, 2).tolist()
     *buffers, content, settings = (memory[start : start + length] for start, length in places)
     take_over(settings)
-    plan = pickle.loads(content, buffers=buffers)
+    opened: tuple[Any, list[Any]] = pickle.loads(content, buffers=buffers)
     take_over(settings)  # Again, as modules that it imported may have changed them.
-    return plan
+    return opened
 
 
 def obstacle_to_sending(plan: Any, epoch_seconds: float) -> Obstacle:
@@ -283,6 +289,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         super().__init__(*arguments, **options)
         self.generators: list[Any] = []
         """The user's own random generators, which are sent with their state."""
+        self.finalized: list[Any] = []
+        """Objects whose ``__del__`` is the user's."""
         self._sent: dict[int, np.ndarray[Any, Any]] = {}
         """Arrays whose views are sent as parts of them."""
         self.opened = False
@@ -309,6 +317,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         if isinstance(value, (type, types.FunctionType)) and is_users(value):
             for generator in generators_named(value):
                 self._found(generator)
+        if hasattr(type(value), "__del__") and is_users(type(value)):
+            self.finalized.append(value)
         if (renewed := _OF_A_PROCESS.get(type(value))) is not None:
             return renewed(value)
         if type(value) is np.memmap and (reduced := _reduce_memmap(value)) is not None:

@@ -117,6 +117,8 @@ class _OpenPlan:
         """Variables to set."""
         self.plan: Plan | None = None
         """None if it couldn't be opened yet."""
+        self.finalized: list[Any] = []
+        """Objects in the plan whose ``__del__`` is the user's."""
         self._slots: dict[int, SlotWriter] = {}
 
     def slot(self, name: FileName) -> SlotWriter:
@@ -150,9 +152,25 @@ def open_plan(address: Address, path: list[str], folder: str, environment: dict[
     return b""
 
 
+class _Dropped:
+    """Class of dropped copies of objects whose ``__del__`` would, say, remove the trainer's files.
+
+    Those of an ending worker aren't dropped.
+    """
+
+
+_kept: list[Any] = []
+"""Copies that can't be of that class."""
+
+
 def forget(number: int) -> None:
     """Drop a plan whose executor has closed or has sent a newer one, and its slots."""
-    _open_plans.pop(number, None)
+    dropped = _open_plans.pop(number, None)
+    for copy in dropped.finalized if dropped else ():
+        try:
+            object.__setattr__(copy, "__class__", _Dropped)
+        except TypeError:  # It has slots, or is a list, for example.
+            _kept.append(copy)
 
 
 def _enter(address: Address) -> None:
@@ -167,13 +185,23 @@ def _enter(address: Address) -> None:
         _latest = address.plan_number
 
 
+_NOT_OPENED = (
+    "a worker process could not open what was pickled of the data set or a transform: its class "
+    "may need __getstate__ and __setstate__, or a __getattr__ that raises AttributeError for names "
+    "that begin with __"
+)
+
+
 def _plan(address: Address) -> Plan:
     global opens_plan
     opened = _open_plans[address.plan_number]
     if opened.plan is None:
         opens_plan = True
         try:
-            opened.plan = load_plan(address)
+            opened.plan, opened.finalized = load_plan(address)
+        except Exception as error:
+            note(error, _NOT_OPENED)
+            raise
         finally:
             opens_plan = False
     return opened.plan

@@ -47,6 +47,49 @@ def test_arguments_of_a_class_that_only_the_trainer_finds(tmp_path, monkeypatch,
         assert read(engine, 1)[0].tolist() == [0, 1, 2, 3]
 
 
+class Unopened(Numbers):
+    """Pickle asks the new object for ``__setstate__`` before it has any attribute."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.size, name)
+
+
+def test_error_of_an_object_that_is_not_opened(new_processes):
+    with opened(Unopened(4), "processes-1") as engine, pytest.raises(RecursionError) as caught:
+        read(engine, 1)
+    assert "a worker process could not open what was pickled" in caught.value.__notes__[0]
+
+
+class Removing:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __len__(self) -> int:
+        return 2
+
+    def __getitem__(self, number: int) -> int:
+        return int(self.path.read_text())
+
+    def __del__(self) -> None:
+        self.path.unlink()
+
+
+class RemovingList(Removing, list):
+    pass
+
+
+@pytest.mark.parametrize("kind", [Removing, RemovingList])
+def test_copies_are_not_finalized(kind, tmp_path: Path, new_processes):
+    path = tmp_path / "file"
+    path.write_text("7")
+    data = kind(path)
+    for _ in range(2):  # In the same worker.
+        with opened(data, "processes-1", 2) as engine:
+            assert read(engine, 1)[0].tolist() == [7, 7]
+    end_idle_workers()
+    assert path.exists()
+
+
 SCRIPT = """
 from adapters.engine import Engine, Settings
 from tests.plans import plan_of
@@ -92,7 +135,7 @@ def sent(content: Any) -> Any:
     """The content as a worker has it, while the serialized is open and after."""
     serialized = SerializedPlan(content)
     try:
-        return load_plan(serialized.address)
+        return load_plan(serialized.address)[0]
     finally:
         serialized.close()
 
