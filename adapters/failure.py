@@ -9,9 +9,13 @@ rebuilt so, such as one of a library in C, is pickled as it is.
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import signal
 import traceback
+import uuid
+import weakref
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MemberDescriptorType
 from typing import Any
@@ -120,11 +124,51 @@ def _picklable(values: dict[str, Any]) -> dict[str, Any]:
 
 def _pickled(value: Any) -> bytes | None:
     try:
-        data: bytes = cloudpickle.dumps(value)
+        data = dumps(value)
         cloudpickle.loads(data)
     except Exception:
         return None
     return data
+
+
+# --- classes that the trainer has ---
+
+_known: weakref.WeakValueDictionary[bytes, type] = weakref.WeakValueDictionary()
+_keys: weakref.WeakKeyDictionary[type, bytes] = weakref.WeakKeyDictionary()
+
+
+def key_of(kind: type) -> bytes:
+    """Name a class that is sent with its definition, the same for all plans."""
+    key = _keys.setdefault(kind, uuid.uuid4().bytes)
+    _known[key] = kind
+    return key
+
+
+def know(classes: Mapping[bytes, type]) -> None:
+    """Note the classes that came with a plan, in a worker."""
+    _known.update(classes)
+    _keys.update({kind: key for key, kind in classes.items()})
+
+
+def dumps(value: Any) -> bytes:
+    """Pickle a value by cloudpickle, for the trainer, whose classes stay as they are there.
+
+    Cloudpickle would send their definitions, and overwrite the trainer's class attributes.
+    """
+    stream = io.BytesIO()
+    _Pickler(stream, protocol=5).dump(value)
+    return stream.getvalue()
+
+
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+    def reducer_override(self, value: Any) -> Any:
+        if isinstance(value, type) and value in _keys:
+            return _class_of, (_keys[value],)
+        return super().reducer_override(value)
+
+
+def _class_of(key: bytes) -> type:
+    return _known[key]
 
 
 def exit_cause(exitcode: int | None) -> str:

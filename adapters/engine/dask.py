@@ -119,7 +119,7 @@ class Pickled:
             if self._plan is None:
                 import_before(self._imports)
                 try:
-                    self._plan, _ = pickle.loads(self.content, buffers=self.buffers)
+                    self._plan, *_ = pickle.loads(self.content, buffers=self.buffers)
                 except Exception as error:
                     note(error, _NOT_OPENED)
                     raise

@@ -36,6 +36,7 @@ from adapters.alignment import ALIGNMENT_BYTES
 from adapters.engine.memory import FileName, SharedFile, map_private
 from adapters.engine.reducers import IMPORTERS, pickled_settings, reducers, take_over
 from adapters.errors import FileChangedError
+from adapters.failure import key_of, know
 from adapters.generator_search import (
     USE_RNG,
     generator_name,
@@ -147,7 +148,8 @@ class SerializedPlan:
 def pickled_apart(content: Any) -> tuple[bytes, list[pickle.PickleBuffer], tuple[str, ...]]:
     """Pickle an object; returns the pickle, its arrays, and the modules to import before opening.
 
-    The pickle also has a list of the objects in it whose ``__del__`` is the user's.
+    The pickle also has the objects in it whose ``__del__`` is the user's, and the classes that are
+    sent with their definitions.
 
     Raises:
         Exception: The object can't be pickled, not even by cloudpickle.
@@ -174,7 +176,7 @@ def _pickled(content: Any) -> tuple[bytes, list[pickle.PickleBuffer], list[Any]]
     buffers: list[pickle.PickleBuffer] = []
     stream = io.BytesIO()
     pickler = _Pickler(stream, protocol=5, buffer_callback=buffers.append)
-    pickler.dump((content, pickler.finalized))
+    pickler.dump((content, pickler.finalized, pickler.classes))
     generators, pickler.generators = pickler.generators, []  # Else the list is found as a holder.
     return stream.getvalue(), buffers, generators
 
@@ -219,9 +221,10 @@ def load_plan(address: Address) -> tuple[Any, list[Any]]:
     places = np.frombuffer(memory[address.places :], np.int64).reshape(-1, 2).tolist()
     *buffers, content, settings = (memory[start : start + length] for start, length in places)
     take_over(settings)
-    opened: tuple[Any, list[Any]] = pickle.loads(content, buffers=buffers)
+    plan, finalized, known = pickle.loads(content, buffers=buffers)
     take_over(settings)  # Again, as modules that it imported may have changed them.
-    return opened
+    know(known)
+    return plan, finalized
 
 
 def obstacle_to_sending(plan: Any, epoch_seconds: float) -> Obstacle:
@@ -291,6 +294,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         """The user's own random generators, which are sent with their state."""
         self.finalized: list[Any] = []
         """Objects whose ``__del__`` is the user's."""
+        self.classes: dict[bytes, type] = {}
+        """Classes that are sent with their definitions, by their keys."""
         self._sent: dict[int, np.ndarray[Any, Any]] = {}
         """Arrays whose views are sent as parts of them."""
         self.opened = False
@@ -332,7 +337,10 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             self.opened = True
             return reduced
         self.counter = self.counter or _counter_of(value)
-        return super().reducer_override(value)
+        reduced = super().reducer_override(value)
+        if isinstance(value, type) and reduced is not NotImplemented:
+            self.classes[key_of(value)] = value
+        return reduced
 
     def _found(self, generator: Any) -> None:
         known = any(each is generator or _draws_from(each, generator) for each in self.generators)

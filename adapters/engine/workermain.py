@@ -20,6 +20,7 @@ until their executor closes.
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import multiprocessing
 import os
@@ -33,7 +34,6 @@ from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from typing import Any
 
-import cloudpickle
 import numpy as np
 
 from adapters import user_code
@@ -42,7 +42,7 @@ from adapters.clock import Spent
 from adapters.engine.memory import FileName, SlotWriter, close_inherited
 from adapters.engine.serialization import Address, load_plan
 from adapters.errors import note
-from adapters.failure import Failure
+from adapters.failure import Failure, dumps
 from adapters.structure import flatten
 
 
@@ -82,9 +82,9 @@ def opened_answers(data: bytes) -> list[Answer]:
 
 
 def _pickled(answer: Answer) -> bytes:
-    for dumps in (pickle.dumps, cloudpickle.dumps):
+    for pickled in (functools.partial(pickle.dumps, protocol=5), dumps):
         try:
-            return dumps(answer, protocol=5)
+            return pickled(answer)
         except Exception as error:
             obstacle = error
     note(obstacle, "the batch holds something that can't be sent from a worker process")

@@ -47,6 +47,27 @@ def test_arguments_of_a_class_that_only_the_trainer_finds(tmp_path, monkeypatch,
         assert read(engine, 1)[0].tolist() == [0, 1, 2, 3]
 
 
+def test_classes_stay_as_they_are_in_the_trainer(new_processes):
+    class Sample:
+        state = "sent"
+
+    class Refused(Exception):
+        state = "sent"
+
+    def transform(number: int) -> Sample:
+        if number == 4:
+            raise Refused
+        return Sample()
+
+    with opened(Numbers(8), "processes-1", transform=transform) as engine:
+        read(engine, 1)
+        Sample.state = Refused.state = "changed"
+        assert read(engine, 1)[0][0].state == "changed"
+        with pytest.raises(Refused) as caught:
+            read(engine, 2)
+        assert (type(caught.value).state, Sample.state) == ("changed", "changed")
+
+
 class Unopened(Numbers):
     """Pickle asks the new object for ``__setstate__`` before it has any attribute."""
 
