@@ -296,6 +296,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         """Objects whose ``__del__`` is the user's."""
         self.classes: dict[bytes, type] = {}
         """Classes that are sent with their definitions, by their keys."""
+        self._modules = {"__main__"}
+        """Names of modules that were looked for."""
         self._sent: dict[int, np.ndarray[Any, Any]] = {}
         """Arrays whose views are sent as parts of them."""
         self.opened = False
@@ -320,6 +322,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         for generator in generators_of(value):
             self._found(generator)
         if isinstance(value, (type, types.FunctionType)) and is_users(value):
+            self._look_for(sys.modules[value.__module__])
             for generator in generators_named(value):
                 self._found(generator)
         if hasattr(type(value), "__del__") and is_users(type(value)):
@@ -341,6 +344,16 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         if isinstance(value, type) and reduced is not NotImplemented:
             self.classes[key_of(value)] = value
         return reduced
+
+    def _look_for(self, module: types.ModuleType) -> None:
+        """Send a module by value if workers can't import it, as one that was loaded by its path."""
+        name = module.__name__
+        if name not in self._modules:
+            self._modules.add(name)
+            places = getattr(sys.modules.get(name.rpartition(".")[0]), "__path__", None)
+            finders = [each for each in sys.meta_path if hasattr(each, "find_spec")]
+            if not any(finder.find_spec(name, places) for finder in finders):
+                cloudpickle.register_pickle_by_value(module)
 
     def _found(self, generator: Any) -> None:
         known = any(each is generator or _draws_from(each, generator) for each in self.generators)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import os
 import queue
 import sys
@@ -45,6 +45,16 @@ def test_arguments_of_a_class_that_only_the_trainer_finds(tmp_path, monkeypatch,
     monkeypatch.setattr(sys, "argv", [sys.argv[0], argument("--epochs")])
     with opened(Numbers(4), "processes-1") as engine:
         assert read(engine, 1)[0].tolist() == [0, 1, 2, 3]
+
+
+def test_module_loaded_by_its_path(tmp_path, monkeypatch, new_processes):
+    (tmp_path / "by_path.py").write_text("OFFSET = 10\ndef add(number): return number + OFFSET\n")
+    spec = importlib.util.spec_from_file_location("config_by_path", tmp_path / "by_path.py")
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "config_by_path", module)
+    spec.loader.exec_module(module)
+    with opened(Numbers(4), "processes-1", transform=module.add) as engine:
+        assert read(engine, 1)[0].tolist() == [10, 11, 12, 13]
 
 
 def test_classes_stay_as_they_are_in_the_trainer(new_processes):
