@@ -96,7 +96,7 @@ def unbuilt(model: Any) -> str | None:
     """Part of a model that lacks variables that training changes; None if all exist."""
     if not model.built:
         return "the model"
-    optimizer = next((each for each in _optimizers(model) if not each.built), None)
+    optimizer = next((each for each in _members(model)[0] if not each.built), None)
     if optimizer is not None:
         return f"its optimizer {optimizer.name!r}"
     metrics = internals.compiled_metrics(model)
@@ -121,7 +121,7 @@ def _paired(name: str, state: dict[str, Any], group: _Group) -> list[tuple[Any, 
     if len(there) != len(group):
         raise ValueError(_differs(f"{counts[0]} {name}", f"{counts[1]}"))
     for (label, variable), (before, array, dtype) in zip(group, there):
-        if tuple(variable.shape) != array.shape:
+        if not _fits(variable.shape, array.shape):
             raise ValueError(_differs(f"{before} of shape {array.shape}", f"{variable.shape}"))
         # On TensorFlow, the scopes around a variable depend on where its optimizer is built.
         names = [unnumbered(each) for each in (before, label)]
@@ -134,12 +134,25 @@ def _paired(name: str, state: dict[str, Any], group: _Group) -> list[tuple[Any, 
     return [(variable, array) for (_, variable), (_, array, _) in zip(group, there)]
 
 
-def _optimizers(model: Any) -> list[Any]:
-    """Find the optimizer of ``compile`` and others that the model holds, in containers too.
+def _fits(shape: Any, saved: tuple[int, ...]) -> bool:
+    """True if a variable may have the saved shape; a ``tf.Variable`` may lack some dimensions."""
+    if hasattr(shape, "is_compatible_with"):
+        return bool(shape.is_compatible_with(saved))
+    return tuple(shape) == saved
 
-    Of nested models, only those that have been used: a loaded model may have one that is needless.
+
+def _members(model: Any) -> tuple[list[Any], list[Any]]:
+    """Find the optimizers and ``tf.Variable``s that the model holds, in containers too.
+
+    Of nested models, only optimizers that have been used: a loaded model may have one that is
+    needless.
     """
-    found: list[Any] = []
+    optimizers: list[Any] = []
+    variables: list[Any] = []
+    holders: tuple[Any, ...] = (keras.optimizers.Optimizer, keras.layers.Layer)
+    tf = internals.tensorflow() if keras.backend.backend() == "tensorflow" else None
+    if tf is not None:
+        holders += (tf.Module, tf.random.Generator)
     seen: set[int] = set()
     waiting: list[tuple[Any, bool]] = [(model, True), (model.optimizer, True)]
     while waiting:
@@ -151,25 +164,31 @@ def _optimizers(model: Any) -> list[Any]:
         if isinstance(each, keras.layers.Layer):
             own = each is model
         if isinstance(each, keras.optimizers.Optimizer) and (own or each.built):
-            found.append(each)
-        if isinstance(each, (keras.optimizers.Optimizer, keras.layers.Layer)):
+            optimizers.append(each)
+        if isinstance(each, holders):
             inside = vars(each).values()
         elif isinstance(each, dict):
             inside = each.values()
+        elif tf is not None and isinstance(each, tf.Variable) and each.dtype != tf.string:
+            on_read = each.synchronization == tf.VariableSynchronization.ON_READ
+            # Under a tf.distribute strategy, each replica has its own value.
+            variables += getattr(each, "values", [each]) if on_read else [each]
         waiting.extend((member, own) for member in reversed(list(inside)))
-    return found
+    return optimizers, variables
 
 
 def _classes(model: Any) -> list[str]:
-    return [type(each).__name__ for each in _optimizers(model)]
+    return [type(each).__name__ for each in _members(model)[0]]
 
 
 def _groups(model: Any) -> Iterator[tuple[str, _Group]]:
     variables = [*model.trainable_variables, *model.non_trainable_variables]
     yield "model variables", [(each.path, each) for each in variables]
-    kept = {id(each): each for held in _optimizers(model) for each in held.variables}
+    optimizers, of_tensorflow = _members(model)
+    kept = {id(each): each for held in optimizers for each in held.variables}
     yield "optimizer variables", [(each.path, each) for each in kept.values()]
     yield _METRICS, [(each.path, each) for each in model.metrics_variables]
+    yield "variables of TensorFlow", [(each.name, each) for each in of_tensorflow]
     if keras.backend.backend() == "torch":
         yield "buffers of PyTorch", [(name, each) for name, each in model.named_buffers()]
 
@@ -179,22 +198,20 @@ def _warn_of_metrics(model: Any) -> None:
     compiled = internals.compiled_metrics(model)
     plain = vars(keras.metrics.Metric())
     for metric in [*model.metrics, *(getattr(compiled, "metrics", None) or ())]:
-        own = [
-            value
-            for name, value in vars(metric).items()
-            if name not in plain and isinstance(value, (int, float, list, dict, np.ndarray))
-        ]
+        values = [value for name, value in vars(metric).items() if name not in plain]
+        counts = (int, float, list, dict, np.ndarray)
+        own = [each for each in values if isinstance(each, counts) or hasattr(each, "assign")]
         if metric is not compiled and own and not metric.variables and metric.name not in _warned:
             _warned.add(metric.name)
             log.warning(
-                "the metric %s keeps count in no variable: after a crash within an epoch, it "
+                "the metric %s keeps count in no Keras variable: after a crash within an epoch, it "
                 "doesn't resume exactly; count in self.add_weight(...)",
                 metric.name,
             )
 
 
 def _dtype(variable: Any) -> str:
-    return str(variable.dtype).removeprefix("torch.")
+    return str(getattr(variable.dtype, "name", variable.dtype)).removeprefix("torch.")
 
 
 def _to_numpy(value: Any) -> Any:

@@ -15,6 +15,7 @@ from adapters.keras import internals
 from tests.keras.samples import BATCH_SIZE, numbered
 
 BACKEND = keras.backend.backend()
+ON_TENSORFLOW = pytest.mark.skipif(BACKEND != "tensorflow", reason="TensorFlow's own")
 VERSION = tuple(int(part) for part in keras.__version__.split(".")[:2])
 
 Options = dict[str, Any]

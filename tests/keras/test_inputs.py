@@ -11,7 +11,14 @@ import pytest
 from adapters import SafeSequence, pad, ragged
 from adapters.keras import internals
 from tests.keras.py_datasets import Given
-from tests.keras.recording import BACKEND, PROCESSES, TWO_THREADS, Recorder, built_recorder
+from tests.keras.recording import (
+    BACKEND,
+    ON_TENSORFLOW,
+    PROCESSES,
+    TWO_THREADS,
+    Recorder,
+    built_recorder,
+)
 from tests.keras.samples import numbered
 
 SAMPLES = 12
@@ -32,7 +39,6 @@ def joined(parts: list[Any]) -> np.ndarray:
     return np.concatenate([np.asarray(part) for part in parts])
 
 
-ON_TENSORFLOW = pytest.mark.skipif(BACKEND != "tensorflow", reason="others take each as it is")
 X, Y = numbered(SAMPLES)
 
 

@@ -15,7 +15,7 @@ import pytest
 from adapters import SafeSequence
 from adapters.keras import Resume
 from tests.engine.executors import wait_until
-from tests.keras.recording import NEEDS_RESUME, after, linear
+from tests.keras.recording import NEEDS_RESUME, ON_TENSORFLOW, after, linear
 from tests.keras.trainings import Killed, Losses
 
 pytestmark = [pytest.mark.one_keras, NEEDS_RESUME]
@@ -163,6 +163,30 @@ def test_optimizers_in_lists_and_dicts(tmp_path):
     for optimizer in fresh.own:
         for variable in optimizer.variables:
             assert np.all(keras.ops.convert_to_numpy(variable) == 3), variable.path
+
+
+@ON_TENSORFLOW
+def test_variables_of_tensorflow(tmp_path):
+    import tensorflow as tf
+
+    class Holding(keras.Sequential):
+        def hold(self, value: int) -> None:
+            self.one, self.many = tf.Variable(value), {"sums": [tf.Variable([value], shape=[None])]}
+            self.module = tf.Module()
+            self.module.each = tf.Variable(value)
+
+    def trained(value: int) -> Any:
+        model = Holding([keras.Input((3,)), keras.layers.Dense(1)])
+        if value:
+            model.hold(value)
+        return fitted(tmp_path, model=model)
+
+    trained(3)
+    fresh = trained(1)
+    for variable in (fresh.one, fresh.many["sums"][0], fresh.module.each):
+        assert np.all(variable.numpy() == 3)
+    with pytest.raises(ValueError, match="which had 3 variables of TensorFlow, here it is 0"):
+        trained(0)
 
 
 def test_optimizer_of_a_loaded_model(tmp_path):
