@@ -24,6 +24,7 @@ from adapters.progress import bar
 from adapters.sources.folders import names_images
 
 _SECONDS, _TUNED_SECONDS = 2.0, 1.0
+_SCRIPT = "a training script, run to its first loop; or a module's name, as for python -m"
 
 
 def add_parser(subparsers: Any) -> None:
@@ -34,7 +35,7 @@ def add_parser(subparsers: Any) -> None:
         usage="adapters doctor [options] [train.py [-- arguments of the script]]",
         help="where the time of a training script goes; without one, what this machine has",
     )
-    doctor.add_argument("script", nargs="?", help="a training script, run to its first loop")
+    doctor.add_argument("script", nargs="?", help=_SCRIPT)
     doctor.add_argument(
         "--step-ms",
         type=above_zero,
@@ -68,7 +69,7 @@ def add_parser(subparsers: Any) -> None:
         "[-- arguments of the script]",
         help="compute a batch of a training script again: records, labels, crops, images",
     )
-    replay.add_argument("script", help="a training script, run to its first loop")
+    replay.add_argument("script", help=_SCRIPT)
     replay.add_argument("--epoch", type=from_zero, required=True, metavar="E", help="from 0")
     which = replay.add_mutually_exclusive_group(required=True)
     which.add_argument("--batch", type=int, metavar="B", help="its number, as in seq[B]")
@@ -114,14 +115,14 @@ def run_doctor(options: argparse.Namespace) -> None:
             seconds=options.seconds or _SECONDS,
             progress=progress,
         )
-    _print(found, options.script)
+    _print(found, options.script, "adapters.diagnose(sequence, step)")
 
 
-def _print(found: Any, script: str) -> None:
+def _print(found: Any, script: str, instead: str) -> None:
     if found is None:
         raise ValueError(
             f"{script} came to its end without a call of Keras's fit or a loop over a Gluon loader "
-            "that was long enough"
+            f"that was long enough; for a loop over a SafeSequence, call {instead} in the script"
         )
     print(found)
 
@@ -195,4 +196,4 @@ def run_replay(options: argparse.Namespace) -> None:
         return f"{found}{sheet}"
 
     shown = with_loader_of(options.script, options.arguments, act, skip=options.skip)
-    _print(shown, options.script)
+    _print(shown, options.script, "sequence.replay(epoch, batch)")

@@ -57,7 +57,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     except ScriptError as error:  # The traceback shows the place in the user's code.
         traceback.print_exception(error.__cause__)
-        print(f"adapters {options.command}: {error} ended with that exception", file=sys.stderr)
+        remedy = ""
+        if "attempted relative import" in str(error.__cause__):
+            remedy = f": give the module's name, adapters {options.command} package.module"
+        message = f"adapters {options.command}: {error} ended with that exception{remedy}"
+        print(message, file=sys.stderr)
         return 1
     except (AdapterError, ImportError, OSError, TypeError, ValueError) as error:
         print(f"adapters {options.command}: {error}", file=sys.stderr)
@@ -89,6 +93,8 @@ def parsed(words: Sequence[str]) -> tuple[argparse.ArgumentParser, argparse.Name
         if command in _OF_SCRIPTS:
             remedy = f": the script's own must follow after --: adapters {command} train.py -- "
             remedy += " ".join(others)
+            if others[0] == "-m":
+                remedy = f": give the module's name alone, adapters {command} package.module"
         parser.error(f"unrecognized arguments: {' '.join(others)}{remedy}")
     if options.arguments and options.script is None:
         parser.error(f"{command}: a script must be given before --, got none")

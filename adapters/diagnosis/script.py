@@ -63,12 +63,15 @@ def diagnose_script(
 ) -> Diagnosis | None:
     """Run a script up to its first training loop and examine it; ``skip`` leaves out so many.
 
+    ``path`` may also be the name of a module, which is run as by ``python -m``.
+
     Returns:
         The diagnosis; None if the script ended without a training loop.
 
     Raises:
         OSError: There is no such script.
         TypeError: The script trains on something that can't be examined.
+        ValueError: The script exits with a status before that loop.
         ScriptError: The script raises an error.
     """
 
@@ -136,8 +139,7 @@ def with_loader_of(
 
 def _run(path: str, arguments: Sequence[str], observer: Observer) -> Any:
     """Run a script and return the observer's result; None if the observer didn't end it."""
-    if not os.path.exists(path):
-        raise FileNotFoundError(f"script must be the path of a file, got {path!r}: there is none")
+    is_file = os.path.exists(path)
     intercepted = contextlib.ExitStack()
 
     def intercept(name: str) -> None:
@@ -146,14 +148,22 @@ def _run(path: str, arguments: Sequence[str], observer: Observer) -> Any:
     notice = _Notice(FRONT_ENDS.keys() - sys.modules.keys(), intercept)
     before = sys.argv, list(sys.path)
     sys.argv = [path, *arguments]
-    sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
+    sys.path.insert(0, os.path.dirname(os.path.abspath(path)) if is_file else os.getcwd())
     sys.meta_path.insert(0, notice)
     try:
+        if not is_file and not _is_module(path):
+            raise FileNotFoundError(
+                "script must be the path of a file, or the name of a module as for python -m, got "
+                f"{path!r}: there is none"
+            )
         with intercepted:
             for name in FRONT_ENDS.keys() & sys.modules.keys():
                 intercept(name)
             with code_of(path):
-                runpy.run_path(path, run_name="__main__")
+                if is_file:
+                    runpy.run_path(path, run_name="__main__")
+                else:
+                    runpy.run_module(path, run_name="__main__", alter_sys=True)
     except Examined as end:
         if isinstance(end.found, Exception):
             raise end.found from None
@@ -161,10 +171,24 @@ def _run(path: str, arguments: Sequence[str], observer: Observer) -> Any:
     except SystemExit as end:
         if isinstance(end.code, str):
             print(end.code, file=sys.stderr)
+        if end.code:
+            status = end.code if isinstance(end.code, int) else 1
+            raise ValueError(
+                f"{path} must have a training loop, and exited with status {status} before its "
+                f"first: its own arguments follow after --, got {list(arguments) or 'none'}"
+            ) from None
     finally:
         sys.meta_path.remove(notice)
         sys.argv, sys.path[:] = before
     return None
+
+
+def _is_module(name: str) -> bool:
+    """True if a name may be that of a module; only its outermost package is looked up."""
+    parts = name.split(".")
+    if parts[-1] == "py" or not all(map(str.isidentifier, parts)):
+        return False
+    return importlib.util.find_spec(parts[0]) is not None
 
 
 class _Notice(importlib.abc.MetaPathFinder):

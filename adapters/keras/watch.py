@@ -207,6 +207,9 @@ def _try_to_write(path: str | os.PathLike[str]) -> None:
 def _line(found: Noticed) -> str:
     usual = "" if found.usual is None else f" (usual: {found.usual:.4g})"
     script = shlex.quote(sys.argv[0] or "train.py")
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    if spec is not None and spec.origin == sys.argv[0]:  # It was started by ``python -m``.
+        script = spec.name
     return (
         f"loss {found.loss:.4g}{usual}, {found.kind}, at batch {found.batch} of epoch "
         f"{found.epoch}: adapters replay {script} --epoch {found.epoch} --batch {found.batch}"

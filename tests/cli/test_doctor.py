@@ -144,9 +144,16 @@ def test_script_without_a_loop_is_an_error(tmp_path, examine):
     assert errors.startswith(expected)
 
 
-def test_script_that_is_missing_is_an_error(say):
-    expected = "adapters doctor: script must be the path of a file, got 'nowhere.py'"
-    assert expected in say("doctor", "nowhere.py")[2]
+def test_relative_import_has_its_remedy(examine):
+    assert examine("from . import it")[2].endswith(
+        "exception: give the module's name, adapters doctor package.module\n"
+    )
+
+
+@pytest.mark.parametrize("name", ["nowhere.py", "nowhere", "nowhere.train", "no/where"])
+def test_script_that_is_missing_is_an_error(say, name):
+    expected = f"name of a module as for python -m, got {name!r}: there is none"
+    assert expected in say("doctor", name)[2]
 
 
 @pytest.fixture

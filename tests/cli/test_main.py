@@ -197,6 +197,7 @@ def test_missing_file_is_status_1(tmp_path, monkeypatch, say, command):
             "doctor train.py -- --epochs 3",
         ),
         (["doctor", "train.py", "fast"], "adapters doctor train.py -- fast"),
+        (["doctor", "-m", "a.b"], "give the module's name alone, adapters doctor package.module"),
         (["inspect", "data.py:train", "a"], "data.py:train must be the only target, got 2"),
         ([*REPLAY, "--epoch", "0", "--lr", "1"], "adapters replay train.py -- --lr 1"),
         (

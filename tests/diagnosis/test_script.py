@@ -76,10 +76,28 @@ def test_script_leaves_the_interpreter_as_it_was(run):
     assert (sys.argv, sys.path, sys.meta_path, sys.modules["__main__"]) == before
 
 
-@pytest.mark.parametrize("code", ["", "0", "'no data'"])
-def test_script_that_exits_has_come_to_its_end(run, capsys, code):
+@pytest.mark.parametrize("code", ["", "0"])
+def test_script_that_exits_has_come_to_its_end(run, code):
     assert run(f"import sys\nsys.exit({code})") is None
+
+
+@pytest.mark.parametrize(("code", "status"), [("'no data'", 1), ("2", 2)])
+def test_script_that_exits_with_a_status(run, capsys, code, status):
+    said = rf"exited with status {status} before .* own arguments follow after --, got \['3'\]"
+    with pytest.raises(ValueError, match=said):
+        run(f"import sys\nsys.exit({code})", "3")
     assert capsys.readouterr().err == ("no data\n" if "data" in code else "")
+
+
+def test_module_of_a_package(tmp_path, capsys, monkeypatch):
+    (tmp_path / "a_package").mkdir()
+    (tmp_path / "a_package" / "names.py").write_text("mine = 'mine'")
+    text = "import sys\nfrom .names import mine\nprint(__name__, mine, sys.argv[1:])"
+    (tmp_path / "a_package" / "train.py").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    assert diagnose_script("a_package.train", ["3"], t=None, seconds=SECONDS) is None
+    assert capsys.readouterr().out == "__main__ mine ['3']\n"
+    sys.modules.pop("a_package.names"), sys.modules.pop("a_package")
 
 
 @pytest.mark.parametrize("kind", ["a folder", "a zip", "compiled"])

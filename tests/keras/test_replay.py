@@ -6,6 +6,7 @@ import itertools
 import logging
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import keras
@@ -265,9 +266,15 @@ def identity() -> keras.Model:
 
 
 @pytest.mark.parametrize(
-    ("labels", "kind"), [([1.0] * 29 + [9.0], "spike"), ([1.0, np.nan], "not a number")]
+    ("labels", "kind", "started", "script"),
+    [
+        ([1.0] * 29 + [9.0], "spike", "a launcher", "'my train.py'"),
+        ([1.0, np.nan], "not a number", "my train.py", "package.module"),
+    ],
 )
-def test_watch_names_the_batch(labels, kind, tmp_path, caplog, monkeypatch):
+def test_watch_names_the_batch(labels, kind, started, script, tmp_path, caplog, monkeypatch):
+    spec = SimpleNamespace(name="package.module", origin=started)
+    monkeypatch.setattr(sys.modules["__main__"], "__spec__", spec)
     monkeypatch.setattr(sys, "argv", ["my train.py", "--name", "a b"])
     watch = Watch(tmp_path / "made" / "watch.txt")
     with caplog.at_level(logging.WARNING, "adapters"):
@@ -275,7 +282,7 @@ def test_watch_names_the_batch(labels, kind, tmp_path, caplog, monkeypatch):
     (found,) = watch.noticed
     assert found.kind == kind
     line = (tmp_path / "made" / "watch.txt").read_text().strip()
-    command = f"adapters replay 'my train.py' --epoch {found.epoch} --batch {found.batch}"
+    command = f"adapters replay {script} --epoch {found.epoch} --batch {found.batch}"
     assert line.endswith(f"{command} -- --name 'a b'")
     assert line in caplog.text
 
