@@ -150,6 +150,14 @@ class Resume(FitCallback):
         # A training that was stopped early stays over, unless fit has more epochs than before.
         over = state["over"] and fit.epochs <= state["epochs"]
         fit.initial_epoch = max(state["epoch"], fit.epochs) if over else state["epoch"]
+        if fit.initial_epoch >= fit.epochs:
+            log.warning(
+                "nothing is left to train: the training in %s has ended at epoch %d, and fit only "
+                "loads its weights; call fit once with more epochs, or give Resume another folder",
+                self._folder.path,
+                state["epoch"],
+            )
+            return
         log.info(
             "the training in %s resumes at epoch %d, batch %d",
             self._folder.path,

@@ -17,6 +17,10 @@ _COUNTED = {"batch": "batches", "batche": "batches", "epoch": "epochs"}
 class Schedule:
     """Decides when the next checkpoint is due. The first one is due at once.
 
+    With a number of batches, it is due before the first batch and after multiples of that number.
+    If a multiple passes without a checkpoint, the next one is due: what a program accumulates over
+    so many batches is in none.
+
     Args:
         every: Seconds as a number, or a string: ``"90 s"``, ``"5 min"``, ``"1 h"``,
             ``"500 batches"``, ``"1 epoch"``.
@@ -54,16 +58,17 @@ class Schedule:
     def restart(self) -> None:
         """Forget the last checkpoint, so that the next one is due at once."""
         self.saved()
-        self._none_yet = True
+        self._none_yet, self._batches, self._at_multiple = True, 0, True
 
     def saved(self) -> None:
         """Record that a checkpoint was just taken."""
-        self._none_yet = False
-        self._since, self._batches, self._epochs = time.monotonic(), 0, 0
+        self._none_yet = self._at_multiple = False
+        self._since, self._epochs = time.monotonic(), 0
 
     def count(self, batches: int) -> None:
-        """Add to the number of batches trained on since the last checkpoint."""
-        self._batches += batches
+        """Add to the number of batches trained on since the start."""
+        before, self._batches = self._batches, self._batches + batches
+        self._at_multiple = self._batches // self.every > before // self.every
 
     def count_epoch(self) -> None:
         """Count a finished epoch."""
@@ -72,7 +77,7 @@ class Schedule:
     @property
     def due(self) -> bool:
         """True if a checkpoint is due."""
-        passed: float | None = {"batches": self._batches, "epochs": self._epochs}.get(self._unit)
-        if passed is None:
-            passed = time.monotonic() - self._since
+        if self._unit == "batches":
+            return self._at_multiple
+        passed = self._epochs if self._unit == "epochs" else time.monotonic() - self._since
         return self._none_yet or passed >= self.every

@@ -179,7 +179,7 @@ def small_fit(folder: Path | None, *extra: Any, epochs: int = 2, **options: Any)
     return model
 
 
-def test_ended_training_can_be_longer(tmp_path):
+def test_ended_training_can_be_longer(tmp_path, caplog):
     expected = Losses()
     final = small_fit(None, expected, stopping(), epochs=3)
     small_fit(tmp_path, stopping(), epochs=2)
@@ -190,6 +190,7 @@ def test_ended_training_can_be_longer(tmp_path):
         assert model.history.history == final.history.history
     assert longer.seen == {name: expected.seen[name] for name in expected.seen if name >= "2"}
     assert nothing.seen == {}
+    assert caplog.text.count(f"to train: the training in {tmp_path} has ended at epoch 3") == 1
 
 
 def test_stop_within_an_epoch(tmp_path):

@@ -292,6 +292,17 @@ def test_schedule_of_any_number(every):
     assert Schedule(every).every == 30.0
 
 
+def test_schedule_of_batches_is_due_at_multiples():
+    schedule, due = Schedule("4 batches"), []
+    for batch in range(14):
+        if schedule.due:
+            due.append(batch)
+            if batch != 8:  # A file is still being written.
+                schedule.saved()
+        schedule.count(1)
+    assert due == [0, 4, 8, 12]
+
+
 SIZE = 1000
 LENGTHS = np.arange(SIZE) % 50 + 1
 IN_A_BATCH = {"epoch": 0, "batch": 3}
