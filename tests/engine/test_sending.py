@@ -313,7 +313,7 @@ def test_file_replaced_after_it_was_mapped_is_not_read(tmp_path: Path):
     for name, fill in (("rows.npy", 1), ("new.npy", 2)):
         np.save(tmp_path / name, np.full(8, fill))
     serialized = SerializedPlan(data := np.load(tmp_path / "rows.npy", mmap_mode="r"))
-    assert load_plan(serialized.address).tolist() == [1] * 8
+    assert load_plan(serialized.address)[0].tolist() == [1] * 8
     (tmp_path / "new.npy").replace(tmp_path / "rows.npy")
     for change in (lambda: None, (tmp_path / "rows.npy").unlink):
         change()
