@@ -20,6 +20,7 @@ import copy
 import ctypes
 import functools
 import gc
+import pickle
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import Any
@@ -28,6 +29,7 @@ import mxnet as mx
 import numpy as np
 from mxnet.base import _LIB, NDArrayHandle, check_call
 from mxnet.ndarray import ndarray as _ndarray
+from mxnet.recordio import MXIndexedRecordIO, MXRecordIO
 from numpy.typing import NDArray
 
 from adapters.alignment import address_of
@@ -211,7 +213,7 @@ atexit.register(gc.callbacks.remove, _callback)  # The last collections find no 
 
 
 def _reduce(value: Any) -> Any:
-    """Reduce NDArrays to shared memory, and blocks without their compiled graphs."""
+    """Reduce NDArrays to shared memory, blocks without compiled graphs, and open record files."""
     if isinstance(value, mx.nd.NDArray) and value.stype == "default":
         if value.ctx.device_type == "gpu":
             return NotImplemented
@@ -220,7 +222,25 @@ def _reduce(value: Any) -> Any:
         reduced = value.__reduce_ex__(2)
         state = {**value.__dict__, "_cached_op": None, "_cached_graph": ()}
         return (*reduced[:2], state)
+    if isinstance(value, MXRecordIO):
+        return _reduce_record_file(value)
     return NotImplemented
+
+
+def _reduce_record_file(file: Any) -> Any:
+    """Reduce a record file of MXNet, whose own ``__getstate__`` closes it, without closing it."""
+    if file.is_open and (file.writable or not isinstance(file, MXIndexedRecordIO)):
+        # Opened again, it would be at its first record, or empty.
+        raise pickle.PicklingError(
+            "a record file in a data set must be an MXIndexedRecordIO to be read by processes, got "
+            f"an open {type(file).__name__}({file.uri.value!r}, {file.flag!r})"
+        )
+    closed = object.__new__(type(file))
+    vars(closed).update(vars(file), is_open=False)
+    reduced = closed.__reduce_ex__(2)
+    if len(reduced) > 2:
+        reduced[2]["is_open"] = file.is_open
+    return reduced
 
 
 reducers.append(_reduce)

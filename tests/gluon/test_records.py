@@ -12,13 +12,13 @@ import pytest
 from mxnet.gluon.data import Dataset, RecordFileDataset, SimpleDataset
 from mxnet.gluon.data.vision import ImageFolderDataset, ImageRecordDataset
 from mxnet.gluon.data.vision.transforms import ToTensor
-from mxnet.recordio import IRHeader, MXIndexedRecordIO, unpack
+from mxnet.recordio import IRHeader, MXIndexedRecordIO, MXRecordIO, unpack
 from mxnet.recordio import pack as pack_record
 
 from adapters import Boxes, Feature, ImageDecoder, RecordError, open_images, open_records
 from adapters.records import irheader
 from tests.gluon.data_sets import assert_same, numpy_semantics, theirs, values
-from tests.gluon.executors import EXECUTORS, THREADS, opened
+from tests.gluon.executors import EXECUTORS, PROCESSES, THREADS, opened
 from tests.images.pictures import encoded, picture
 from tests.packing.materials import image, jpeg
 from tests.plans import batch_of, notes_of, plan_of
@@ -152,11 +152,35 @@ class OwnRecords(Dataset):
         return unpack(self.records.read_idx(self.records.keys[number]))[0].id
 
 
+class InTurn(OwnRecords):
+    """Reads one record after the other, of a file without an index."""
+
+    def __init__(self, path: Path) -> None:
+        self.records = MXRecordIO(str(path), "r")
+
+    def __len__(self) -> int:
+        return 60
+
+    def __getitem__(self, number: int) -> Any:
+        return unpack(self.records.read())[0].id
+
+
 def test_own_data_set_gives_each_record_in_its_place(jpegs):
     """Though ``thread_pool`` declares that its threads may all read."""
     with opened(OwnRecords(jpegs / "a.rec"), "threads-4", 5) as loader:
         for _ in range(30):
             assert [n for batch in values(loader) for n in batch] == [*range(60)]
+
+
+@pytest.mark.parametrize("indexed", [True, False])
+def test_record_file_of_the_trainer_stays_open_beside_processes(indexed, jpegs, caplog):
+    """Processes can't continue a file that has no index."""
+    data = (OwnRecords if indexed else InTurn)(jpegs / "a.rec")
+    handle = data.records.handle.value
+    with opened(data, PROCESSES, 5) as loader:
+        assert [n for batch in values(loader) for n in batch] == [*range(60)]
+    assert (data.records.is_open, data.records.handle.value) == (True, handle)
+    assert ("must be an MXIndexedRecordIO" in caplog.text) is not indexed
 
 
 def test_part_of_a_record_file_is_the_part_that_mxnet_takes(jpegs):
