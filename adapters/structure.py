@@ -114,7 +114,7 @@ def private(item: Any) -> Any:
     if isinstance(item, memoryview) and not isinstance(item.obj, bytes):
         return np.array(item).data
     if hasattr(item, "asnumpy"):  # MXNet's arrays, which may be views of the data set.
-        return item.copy()
+        return item.detach() if 0 in item.shape else item.copy()  # It can't copy empty ones.
     if hasattr(type(item), "__dataclass_fields__"):
         instance = copy.copy(item)
         for name in filter(functools.partial(hasattr, item), item.__dataclass_fields__):

@@ -74,6 +74,14 @@ def test_batchify_gets_the_samples_as_they_are(samples):
         assert_same(ours(data, **arguments, **INLINE), theirs(data, **arguments))
 
 
+@pytest.mark.parametrize("executor", ["inline", "processes-1"])
+def test_empty_arrays_arrive_as_they_are(executor):
+    """The boxes of an image without objects, say."""
+    boxes = SimpleDataset(range(6)).transform(lambda number: (number, nd(np.ones((number % 3, 5)))))
+    with opened(boxes, executor, batchify_fn=list) as loader:
+        assert_same(list(loader), theirs(boxes, batch_size=4, batchify_fn=list))
+
+
 def test_batchify_gets_an_empty_batch_as_it_is():
     arguments = {"batch_sampler": [[0], [], [1, 2]], "batchify_fn": len}
     assert ours(labels(), **arguments, **INLINE) == theirs(labels(), **arguments) == [1, 0, 2]
