@@ -32,7 +32,7 @@ from adapters.generators import DECODE, Place, generator, generator_argument
 from adapters.gluon import samplers
 from adapters.gluon.arguments import check_dataset, check_device, check_workers, settings_of
 from adapters.gluon.iteration import Iteration, mover
-from adapters.gluon.pipeline import PythonOp, numbered_source, pipeline_of
+from adapters.gluon.pipeline import numbered_source, pipeline_for
 from adapters.gluon.plan import GluonPlan
 from adapters.gluon.samples import FIRST_RUN
 from adapters.ranks import ShardArgument
@@ -187,9 +187,7 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
             dataset = list(dataset)  # Of samples, not of arrays.
         elif isinstance(dataset, tuple) and not hasattr(dataset, "_fields"):
             dataset = mx.gluon.data.ArrayDataset(*dataset)
-        pipeline = pipeline_of(dataset)
-        if isinstance(pipeline.ops[0], PythonOp) if pipeline.ops else batchify_fn is not None:
-            pipeline.columns = None  # Samples are fetched one by one anyway.
+        pipeline = pipeline_for(dataset, batchify_fn)
         foreign = batchify_fn is not None and not getattr(batchify_fn, "only_reads", False)
         users_code = [*pipeline.users_code, *([batchify_fn] if foreign else [])]
         used = generators_used(*users_code, *filter(callable, (batch_transform, on_error)))

@@ -171,6 +171,14 @@ class Pipeline:
         return Pipeline(whole) if own is None else dataclasses.replace(self, indices=own)
 
 
+def pipeline_for(data: Any, batchify: Any) -> Pipeline:
+    """Decompose a data set for a loader with this ``batchify_fn``."""
+    pipeline = pipeline_of(data)
+    if isinstance(pipeline.ops[0], PythonOp) if pipeline.ops else batchify is not None:
+        pipeline.columns = None  # Samples are fetched one by one anyway.
+    return pipeline
+
+
 def pipeline_of(data: Any) -> Pipeline:
     """Decompose a data set."""
     if type(data) is _dataset._LazyTransformDataset:
@@ -214,6 +222,35 @@ def pipeline_of(data: Any) -> Pipeline:
     columns = [column for column in map(_column, members) if column is not None]
     kept = columns if len(columns) == len(members) else None
     return Pipeline(data, kept, single)
+
+
+# What ``pipeline_of`` follows in a data set.
+_FOLLOWED: dict[type, tuple[str, ...]] = {
+    _dataset._LazyTransformDataset: ("_data", "_fn"),
+    _dataset._TransformFirstClosure: ("_fn",),
+    _dataset._SampledDataset: ("_dataset", "_indices"),
+    _dataset._FilteredDataset: ("_dataset", "_indices"),
+    _dataset.SimpleDataset: ("_data",),
+    ImageRecordDataset: ("_record", "_transform"),
+    MapSource: ("data",),
+    Subset: ("whole",),
+}
+
+
+def parts_of(data: Any) -> list[Any]:
+    """List the objects that make up a data set. If one is replaced, decompose it again."""
+    parts = [data]
+    for part in parts:
+        if isinstance(part, _dataset._DownloadedDataset):
+            parts += part._data, part._label, part._transform
+        elif type(part) is _dataset.ArrayDataset:
+            parts += part._data
+        elif isinstance(part, mx.gluon.Block):
+            for members in part._children, part._forward_hooks, part._forward_pre_hooks:
+                parts += members.values()
+        else:
+            parts += [getattr(part, name) for name in _FOLLOWED.get(type(part), ())]
+    return parts
 
 
 def numbered_source(pipeline: Pipeline, data: Any, looked_at: bool) -> Source:

@@ -35,7 +35,7 @@ from adapters.generators import (
 )
 from adapters.gluon.batchify import Treedef, batchify_default, is_known, packed
 from adapters.gluon.ndarrays import as_ndarray, map_arrays, map_members
-from adapters.gluon.pipeline import Pipeline, name_of
+from adapters.gluon.pipeline import Pipeline, name_of, parts_of, pipeline_for
 from adapters.gluon.samples import (
     WHOLE_BATCH,
     Request,
@@ -75,6 +75,7 @@ class GluonPlan(Plan):
         self._batchify_argument = generator_argument(self.batchify)
         self._remote = False
         self._size = len(self.data)
+        self._parts = parts_of(self.data)
         self._runner = Runner(self.pipeline, self.seed, isinstance(self.order, DrawnOrder))
         self._make_gates(
             [("dataset", each) for each in self.pipeline.users_code],
@@ -88,7 +89,7 @@ class GluonPlan(Plan):
 
     def __getstate__(self) -> dict[str, Any]:
         """State for a worker process, without the data set."""
-        return {**self.__dict__, "data": None, "_remote": True}
+        return {**self.__dict__, "data": None, "_parts": [], "_remote": True}
 
     # --- the plan ---
 
@@ -132,9 +133,14 @@ class GluonPlan(Plan):
         return decodes and not self._runner.runs and self._batches_itself
 
     def begin_pass(self) -> None:
-        """Update the length of the data set and the semantics, and wait for its arrays."""
+        """Take over changes of the data set and the semantics, and wait for its arrays."""
         self.semantics = (is_np_shape(), is_np_array())
         self._size = len(self.data)
+        if self.changes_between_epochs:
+            parts = parts_of(self.data)
+            if list(map(id, parts)) != list(map(id, self._parts)):
+                self.pipeline = pipeline_for(self.data, self.batchify)
+                self.__post_init__()
         for column in self.pipeline.columns or ():
             if column.owner is not None:
                 column.owner.wait_to_read()

@@ -189,6 +189,23 @@ def test_what_has_changed_between_epochs_is_seen(make, change, workers):
             change(data)
 
 
+@WORKERS
+def test_what_is_replaced_between_epochs_is_seen(workers):
+    arrays, simple = ArrayDataset(nd(pixels()), labels()), SimpleDataset(labels())
+    part, block = arrays.take(6), Compose([ToTensor()])
+    data = part.transform_first(block)
+    changes = [
+        lambda: (arrays._data.__setitem__(1, labels() * 2), setattr(simple, "_data", labels() * 2)),
+        lambda: (block.add(Cast("float16")), setattr(part, "_indices", [3, 3, 1, 0, 4, 5])),
+        lambda: setattr(data, "_fn", lambda image, label: (label, image)),
+    ]
+    with gluon_loader(data, 4, **workers) as loader, gluon_loader(simple, 4, **workers) as other:
+        for change in [lambda: None, *changes]:
+            change()
+            assert_same(list(loader), theirs(data, batch_size=4))
+            assert_same(list(other), theirs(simple, batch_size=4))
+
+
 def test_semantics_are_those_of_the_loaders_making():
     for before, after in [(False, True), (True, False)]:
         with numpy_semantics(before):
