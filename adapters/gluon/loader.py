@@ -244,6 +244,7 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
             draws=used.possibly,
             semantics=(is_np_shape(), is_np_array()),
             thread_safe=True if thread_safe is None and thread_pool is True else thread_safe,
+            seeded=self._seeded,
         )
         self._settings = settings_of(self._plan, num_workers, thread_pool, prefetch, timeout, used)
         # The data set may change between passes. As in MXNet, requested processes don't see that.

@@ -24,6 +24,7 @@ from adapters.batch.plan import Allocate, Assembled, BatchKey, Plan
 from adapters.batch.replacement import OnError, Replacements
 from adapters.engine.threads import works_for
 from adapters.errors import note
+from adapters.generator_search import generators_used
 from adapters.generators import (
     BATCH_TRANSFORM,
     COLLATE,
@@ -47,6 +48,7 @@ from adapters.gluon.samples import (
 )
 from adapters.gluon.stages import call
 from adapters.seeding import seed
+from adapters.user_code import owner_of
 
 _UNSEEDED: contextlib.nullcontext[frozenset[str]] = contextlib.nullcontext(frozenset())
 
@@ -69,13 +71,16 @@ class GluonPlan(Plan):
     on_error: OnError = "raise"
     batch_transform: Callable[..., Any] | None = None
     thread_safe: bool | None = None
+    seeded: bool = False
+    """True to look for generators again when the data set or a transform has changed."""
+    begun: bool = False
 
     def __post_init__(self) -> None:
         self._argument = generator_argument(self.batch_transform)
         self._batchify_argument = generator_argument(self.batchify)
         self._remote = False
         self._size = len(self.data)
-        self._parts = parts_of(self.data)
+        self._parts = self._current_parts()
         self._runner = Runner(self.pipeline, self.seed, isinstance(self.order, DrawnOrder))
         self._make_gates(
             [("dataset", each) for each in self.pipeline.users_code],
@@ -136,14 +141,25 @@ class GluonPlan(Plan):
         """Take over changes of the data set and the semantics, and wait for its arrays."""
         self.semantics = (is_np_shape(), is_np_array())
         self._size = len(self.data)
-        if self.changes_between_epochs:
-            parts = parts_of(self.data)
-            if list(map(id, parts)) != list(map(id, self._parts)):
-                self.pipeline = pipeline_for(self.data, self.batchify)
-                self.__post_init__()
+        parts = self._current_parts()
+        unchanged = list(map(id, parts)) == list(map(id, self._parts))
+        if (self.changes_between_epochs or not self.begun) and not unchanged:
+            self.pipeline = pipeline_for(self.data, self.batchify)
+            if self.seeded:
+                self.draws |= generators_used(*self.pipeline.users_code).possibly
+            self.__post_init__()
+        self.begun = True
         for column in self.pipeline.columns or ():
             if column.owner is not None:
                 column.owner.wait_to_read()
+
+    def _current_parts(self) -> list[Any]:
+        """Objects that the data set consists of, and attributes of the user's among them."""
+        parts = parts_of(self.data)
+        for owner in map(owner_of, self.pipeline.users_code):
+            if not isinstance(owner, mx.gluon.Block):  # Keeps what its first call has built.
+                parts += list(getattr(owner, "__dict__", {}).values())
+        return parts
 
     def batch(self, key: BatchKey, allocate: Allocate) -> Assembled:
         """Compute a batch, ``(*arrays, Treedef)``. Errors' notes name the sample and the batch."""

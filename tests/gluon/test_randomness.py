@@ -90,6 +90,28 @@ def test_draws_depend_on_neither_batch_nor_order(name):
     np.testing.assert_array_equal(rows(batch_size=3, shuffle=True), expected)
 
 
+class Mixed(SimpleDataset):
+    """Mixes samples by a factor that is drawn once ``draw`` has been set."""
+
+    draw: Any = None
+
+    def __getitem__(self, number: int) -> Any:
+        return float(number) if self.draw is None else self.draw()
+
+
+@pytest.mark.parametrize("executor", ["inline", "processes-1"])
+def test_draws_switched_on_after_the_loader_was_made_are_seeded(executor):
+    drawn = []
+    for state in range(2):
+        np.random.seed(state)
+        data = Mixed(range(COUNT))
+        with gluon_loader(data, 3, seed=1, **arguments_of(executor)) as loader:
+            data.draw = np.random.rand
+            drawn.append([values(loader), values(loader)])
+    assert drawn[0] == drawn[1]
+    assert drawn[0][0] != drawn[0][1]
+
+
 @pytest.mark.parametrize("workers", [INLINE, THREADS])
 def test_between_two_batches_the_users_generators_are_his_own(workers):
     random.seed(1)
