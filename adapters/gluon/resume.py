@@ -138,8 +138,9 @@ class Resume(TrainBegin, EpochBegin, BatchEnd, EpochEnd, TrainEnd):  # type: ign
         Raises:
             OSError: A file can't be read.
             RuntimeError: Another training uses the folder.
-            ValueError: All files are damaged, or ``net``, ``trainer`` or the loader differs from
-                that of the saved training.
+            TypeError: ``trainer`` is not one ``Trainer``.
+            ValueError: All files are damaged; ``net``, ``trainer`` or the loader differs from that
+                of the saved training; or a parameter is sparse.
         """
         check_integer("count", count, 0)
         try:
@@ -210,7 +211,7 @@ class Resume(TrainBegin, EpochBegin, BatchEnd, EpochEnd, TrainEnd):  # type: ign
         self._epoch = self._batch = 0
         self._trained = False
         self._schedule.restart()
-        _check_trainer(trainer)
+        _check(net, trainer)
         self._lock.take(self._loader._with_shard()._shard.part[0], over=True)
         if self._lock.writes:
             self._folder.clean()
@@ -267,6 +268,7 @@ class Resume(TrainBegin, EpochBegin, BatchEnd, EpochEnd, TrainEnd):  # type: ign
         value = {
             "parameters": [each.list_data()[0].asnumpy().copy() for each in parameters],
             "trainer": states,
+            "loss scale": dict(self._loss_scale),
             "order": self._order(),
             "made": self._made(),
             "epoch": self._epoch,
@@ -304,6 +306,20 @@ class Resume(TrainBegin, EpochBegin, BatchEnd, EpochEnd, TrainEnd):  # type: ign
         with _file() as path:
             path.write_bytes(states)
             self._trainer.load_states(str(path))
+        self._loss_scale.update(state.get("loss scale", {}))
+        counts = (
+            self._trainer.optimizer._all_index_update_counts
+        )  # By device, which may differ now.
+        counted: dict[int, int] = {}
+        for each in counts.values():
+            counted |= {n: max(count, counted.get(n, 0)) for n, count in each.items()}
+        for device in {0, *counts, *(ctx.device_id for ctx in self._trainer._contexts)}:
+            counts[device] = dict(counted)
+
+    @property
+    def _loss_scale(self) -> dict[str, Any]:
+        """State of AMP's dynamic loss scaling; empty if the trainer has none."""
+        return getattr(getattr(self._trainer, "_amp_loss_scaler", None), "__dict__", {})
 
     def _order(self) -> list[int] | None:
         """Place in the net of each parameter of the trainer; None if the trainer has others."""
@@ -343,8 +359,20 @@ class Resume(TrainBegin, EpochBegin, BatchEnd, EpochEnd, TrainEnd):  # type: ign
 # --- the trainer ---
 
 
-def _check_trainer(trainer: Any) -> None:
-    """Refuse a trainer whose states will be on the servers of a distributed store."""
+def _check(net: Any, trainer: Any) -> None:
+    """Refuse sparse parameters, several trainers, and states on servers of a distributed store."""
+    if not isinstance(trainer, mx.gluon.Trainer):
+        raise TypeError(
+            f"trainer must be one mxnet.gluon.Trainer, got {type(trainer).__name__}: with several, "
+            "save each with save_states, and the position with state_dict of the loader"
+        )
+    for each in net.collect_params().values():
+        if each._stype != "default":
+            raise ValueError(
+                f"net must have dense parameters for Resume to save them, got {each.name} of stype "
+                f"{each._stype!r}: use mxnet.gluon.nn.Embedding(..., sparse_grad=True), or make it "
+                'with stype="default"'
+            )
     asked = getattr(trainer, "_kvstore_params", {})  # Set before the trainer has started.
     store = asked.get("kvstore")
     name = str(store if isinstance(store, str) else getattr(store, "type", ""))

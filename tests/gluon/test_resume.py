@@ -10,6 +10,7 @@ from typing import Any
 import mxnet as mx
 import numpy as np
 import pytest
+from mxnet.contrib.amp.loss_scaler import LossScaler
 from mxnet.gluon.contrib.estimator import Estimator
 from mxnet.gluon.data import ArrayDataset, FilterSampler, Sampler, SequentialSampler
 from mxnet.gluon.data.vision.transforms import RandomFlipLeftRight
@@ -566,7 +567,33 @@ def test_states_of_parameters_that_are_sorted_differently(kvstore, tmp_path):
         weights(tmp_path / "resumed", 5, first=8, trained="dense10_")
 
 
+def test_counts_and_loss_scale_go_on_on_any_device(tmp_path):
+    """MXNet counts the updates of each device on its own."""
+    counts = []
+    for epochs, device in [(1, 0), (2, 1), (3, 0), (4, 2)]:
+        net = mx.gluon.nn.Dense(1, in_units=3)
+        net.initialize(ctx=mx.cpu(device))
+        trainer = mx.gluon.Trainer(net.collect_params(), "adam")
+        scaler = trainer._amp_loss_scaler = LossScaler()  # As AMP's init_trainer does.
+        data = np.ones((8, 3), "float32"), np.ones((8, 1), "float32")
+        with gluon_loader(data, BATCH_SIZE, ctx=mx.cpu(device), num_workers=0) as loader:
+            for _ in steps(Resume(tmp_path, loader), loader, net, trainer, epochs):
+                scaler._next_loss_scale /= 2
+            counts.append((trainer.optimizer.num_update, np.log2(scaler._next_loss_scale)))
+    assert counts == [(2, 14), (4, 12), (6, 10), (8, 8)]
+
+
 # --- what can't be saved ---
+
+
+def test_several_trainers_and_sparse_parameters_are_refused(tmp_path):
+    loader, net, trainer = made_training()
+    sparse = mx.gluon.contrib.nn.SparseEmbedding(4, 2)
+    with loader:
+        with pytest.raises(TypeError, match=r"trainer must be one .* got list"):
+            next(Resume(tmp_path, loader).epochs(1, net, [trainer, trainer]))
+        with pytest.raises(ValueError, match=r"got sparseembedding0_weight of .*'row_sparse'"):
+            next(Resume(tmp_path, loader).epochs(1, sparse, trainer))
 
 
 @pytest.mark.parametrize("store", ["dist_sync", "dist_device_sync", "dist_async"])
