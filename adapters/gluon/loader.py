@@ -30,7 +30,13 @@ from adapters.engine import Engine, Waits, raise_as_itself
 from adapters.generator_search import generators_used
 from adapters.generators import DECODE, Place, generator, generator_argument
 from adapters.gluon import samplers
-from adapters.gluon.arguments import check_dataset, check_device, check_workers, settings_of
+from adapters.gluon.arguments import (
+    check_dataset,
+    check_device,
+    check_workers,
+    is_auto,
+    settings_of,
+)
 from adapters.gluon.iteration import Iteration, mover
 from adapters.gluon.pipeline import numbered_source, pipeline_for
 from adapters.gluon.plan import GluonPlan
@@ -250,7 +256,12 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         # The data set may change between passes. As in MXNet, requested processes don't see that.
         self._plan.changes_between_epochs = not self._settings.use_multiprocessing
         self._dataset = dataset
-        self._batchify_fn = batchify_fn or default_batchify_fn  # For subclasses.
+        # For subclasses, as MXNet's loader has them.
+        self._batchify_fn = batchify_fn or default_batchify_fn
+        self._num_workers = 0 if is_auto(num_workers) else max(0, num_workers)
+        self._prefetch = 2 * self._num_workers if prefetch is None else prefetch
+        self._pin_memory, self._pin_device_id = pin_memory is True, pin_device_id
+        self._thread_pool, self._worker_pool, self._timeout = thread_pool is True, None, timeout
         self._move = mover(ctx, pin_memory, pin_device_id)
         # A batch is transferred while the previous one is used.
         self._copies_ahead = ctx is not None and ctx != mx.cpu(0)

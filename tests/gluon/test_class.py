@@ -197,6 +197,15 @@ def test_subclass_may_make_its_batches_by_itself():
     assert values(Own(NUMBERS, 4, num_workers=0)) == values(gluon_loader(NUMBERS, 4))
 
 
+def test_subclass_finds_mxnets_attributes():
+    arguments = {"num_workers": 0, "pin_device_id": 1, "prefetch": 3, "timeout": 9}
+    expected = vars(mx.gluon.data.DataLoader(NUMBERS, 4, **arguments))
+    del expected["_batch_sampler"], expected["auto_reload"], expected["_iter"]
+    loader = gluon_loader(NUMBERS, 4, **arguments)
+    assert {name: getattr(loader, name) for name in expected} == expected
+    assert gluon_loader(NUMBERS, 4)._num_workers == 0
+
+
 def test_subclass_whose_constructor_raises_ends_without_a_word(capfd):
     class Broken(DataLoader):
         def __init__(self) -> None:
