@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import pickle
 import random
 from collections.abc import Callable
 from typing import Any
@@ -16,6 +17,7 @@ from mxnet.gluon.data.vision.transforms import Cast, Compose, ToTensor
 
 from adapters import Buckets, gluon_loader
 from adapters import pad as pad_collate
+from adapters.engine.serialization import pickled_apart
 from tests.gluon import data_sets
 from tests.gluon.data_sets import assert_same, labels, nd, numpy_semantics, outline, pixels, theirs
 from tests.gluon.executors import THREADS as THREADS_2
@@ -167,6 +169,14 @@ def test_process_gives_the_kind_of_array_of_a_batchify(kind, semantics):
 
 
 # --- collates of this package ---
+
+
+def test_small_arrays_are_pickled_whole():
+    with numpy_semantics(True):
+        arrays = [nd(np.array(3)), nd(np.zeros((0, 2))), nd(np.ones(4, "float16")), nd(pixels()[0])]
+        content, buffers, _ = pickled_apart(arrays)
+        assert buffers == []
+        assert_same(pickle.loads(content), arrays)
 
 
 def test_members_of_a_fixed_size_keep_it_beside_buckets():
