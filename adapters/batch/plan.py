@@ -195,5 +195,9 @@ class Plan(abc.ABC):
         """Enter an epoch; return True if the worker processes' copies of the plan are outdated."""
         return False
 
+    def check_length(self) -> bool:
+        """Return True if the worker processes' copies are outdated by a changed length."""
+        return False
+
     def renew_locks(self) -> None:
         """Replace all locks in a forked process, because their holders were not forked."""

@@ -154,6 +154,19 @@ class SourcePlan(Plan):
         with self._gate:
             return self.source.enter_epoch(epoch)
 
+    def resized(self) -> Order:
+        """Take the present length of a source of whole batches; return the order of that length."""
+        with self._gate:
+            size = self.source.take_length()
+        return self.order if size == self.order.size else replace(self.order, size=size)
+
+    def check_length(self) -> bool:
+        """Have a source of whole batches compare its length with that of an epoch."""
+        if not self.source.whole_batches:
+            return False
+        with self._gate:
+            return self.source.check_length()
+
     @property
     def way(self) -> str:
         """Description of the path from the source to samples or batches, for people."""

@@ -107,10 +107,16 @@ class Engine(Supply):
             self._users -= 1
         self.end_unused()
 
-    def end_unused(self) -> None:
-        """End the workers, unless the engine is retained or read."""
+    @property
+    def in_use(self) -> bool:
+        """True if the engine is retained or read."""
         with self._lock:
-            if self._users or self._is_read():
+            return self._users > 0 or self._is_read()
+
+    def end_unused(self) -> None:
+        """End the workers, unless the engine is in use."""
+        with self._lock:
+            if self.in_use:
                 return
             if self._parked is not None:
                 self._parked.close()

@@ -175,6 +175,8 @@ class SafeSequenceAdapter(Adapter):
     def on_epoch_begin(self) -> None:
         """Handle the start of an epoch, or of a symbolic build, which looks like one."""
         self._in_epoch, self._reported_in_epoch = True, 0
+        if self._engine.plan.check_length():
+            self._engine.refresh()
         cursor = self._cursor
         if self._endless and cursor is not None and cursor.stamp == self._progress.stamp:
             self._progress.follow(cursor)  # Its batches may have been read ahead already.

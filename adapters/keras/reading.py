@@ -40,6 +40,10 @@ class Iteration(Reading):
         return batch
 
     def _begin(self) -> Stream:
+        sequence = self._sequence._with_length()
+        self._engine, self._progress = sequence._engine, sequence._progress
+        if self._engine.plan.check_length():
+            self._engine.refresh()
         secondary = is_read_by_a_call(self._progress)
         start = (self._progress.next_start()[0], 0) if secondary else None
         self._cursor = cursor = self._progress.begin(start, secondary)

@@ -120,7 +120,7 @@ class Resume(FitCallback):
         self._fit = fit
         self._trained = self._stopped_inside = self._stopped_before_end = self._spoiled = False
         self._schedule.restart()
-        self._lock.take(fit.sequence._with_shard()._plan.order.shard[0])
+        self._lock.take(fit.sequence._with_length()._plan.order.shard[0])
         if self._lock.writes:
             self._folder.clean()
         self._state = state = self._folder.newest()

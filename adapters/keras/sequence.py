@@ -15,7 +15,7 @@ from adapters import arguments, viewing
 from adapters.arguments import DaskClient
 from adapters.batch.arranging import check_shuffle, order_of
 from adapters.batch.blocks import Blocks
-from adapters.batch.order import replayed_epoch, replayed_key
+from adapters.batch.order import Order, replayed_epoch, replayed_key
 from adapters.batch.plan import WHOLE, ResumedEpoch
 from adapters.batch.replacement import OnError
 from adapters.batch.sourceplan import SourcePlan
@@ -246,12 +246,12 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
                 "a SafeSequence of a source without an end (num_batches is None) has no length: "
                 "give fit steps_per_epoch, or the source a __len__"
             )
-        return len(self._with_shard()._plan.order)
+        return len(self._with_length()._plan.order)
 
     @property
     def num_batches(self) -> int | None:
         """Number of batches in an epoch; None if the source is endless."""
-        return self._with_shard()._plan.num_batches
+        return self._with_length()._plan.num_batches
 
     def __bool__(self) -> bool:
         """Return True, as an endless sequence has no length."""
@@ -357,7 +357,7 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
             ValueError: The state doesn't fit a sequence of this length, or a ``PyDataset`` with
                 hooks has already left its epoch.
         """
-        count = self._with_shard()._plan.num_batches
+        count = self._with_length()._plan.num_batches
         order = self._plan.order
         at = arguments.samples_of(state, order.size, "sequence") if order.elastic else None
         if at is not None:
@@ -423,7 +423,7 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
         table, and ``.save("sheet.png")`` writes the sheet. The position doesn't change.
         """
         arguments.check_integer("batches", batches, 1)
-        plan = self._with_shard()._plan
+        plan = self._with_length()._plan
         count = int(batches) if self._endless else min(int(batches), len(plan.order))
         self._engine.enter_epoch(self.epoch)
         resumed = self._progress.resumed
@@ -454,7 +454,7 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
                 before the state, with batches or shards of another size.
         """
         arguments.check_integer("epoch", epoch, 0)
-        plan, epoch = self._with_shard()._plan, int(epoch)
+        plan, epoch = self._with_length()._plan, int(epoch)
         if epoch == self.epoch:
             self._engine.enter_epoch(epoch)  # The epoch's hooks may change its batches.
         number = index_of(batch, plan.num_batches)
@@ -520,13 +520,17 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
         """Take the shard that Keras gives to this process, or else the requested one."""
         check_given_shard(given, self._shard)
         shard = given or self._shard.part
-        if shard == self._plan.order.shard:
-            return
-        order = self._plan.order.of_shard(shard)
+        if shard != self._plan.order.shard:
+            self._take_order(self._plan.order.of_shard(shard))
+
+    def _take_order(self, order: Order) -> None:
+        """Take the order of another shard or length, at the same position."""
         check_order(order)
         (epoch, step), before = self._progress.next_start(), self._progress.resumed
         resumes = before.covers(epoch, step)
         consumed = self._plan.order.consumed(step, before.origin if resumes else 0)
+        if order.size is not None:
+            consumed = min(consumed, order.size)
         self._engine.close()
         self._plan = dataclasses.replace(self._plan, order=order)
         self._begin(epoch, step if order.size is None else min(step, len(order) - 1))
@@ -537,6 +541,16 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
         """Determine the shard if that is still open, and return ``self``."""
         if self._shard.settle():
             self._take_shard(None)
+        return self
+
+    def _with_length(self: _Self) -> _Self:
+        """Take the present length of a source of whole batches, unless it is being read."""
+        if self._with_shard()._source.whole_batches and not self._endless:
+            with _beginning:
+                if not (self._engine.closed or self._engine.in_use):
+                    order = self._plan.resized()
+                    if order is not self._plan.order:
+                        self._take_order(order)
         return self
 
     # --- hooks ---

@@ -39,10 +39,10 @@ class SequenceSource(Source):
         self._epoch: int | None = None
         self.changes_between_epochs = changes_between_epochs
         self._calling = False
-        count = self._count()
-        self._batches, self._added = count or 0, 0
-        if count == 0:
-            raise ValueError("source must hold at least one batch, got 0")
+        self._batches = self._added = 0
+        self._has_warned = False
+        if not self.endless:
+            self.take_length()
 
     def __len__(self) -> int:
         """Number of batches in an epoch."""
@@ -50,6 +50,13 @@ class SequenceSource(Source):
         if count is None:
             raise TypeError(f"{type(self._sequence).__name__} has no end, and so no length")
         return count
+
+    def take_length(self) -> int:
+        """Take the present number of batches as that of an epoch, and return it."""
+        self._batches, self._added, self._has_warned = len(self), 0, False
+        if not self._batches:
+            raise ValueError("source must hold at least one batch, got 0")
+        return self._batches
 
     @property
     def endless(self) -> bool:
@@ -81,7 +88,7 @@ class SequenceSource(Source):
     def batch(self, number: int, allocate: Allocate = np.empty) -> Any:
         """Return a whole batch; a kept one is copied, into ``allocate``'s memory."""
         if self._added < 0:
-            raise ValueError(f"source must not become shorter: {self._lengths()}")
+            raise ValueError(f"source must not become shorter within a pass: {self._lengths()}")
         return taken(operator.getitem, allocate, self._sequence, number)
 
     def enter_epoch(self, epoch: int) -> bool:
@@ -102,21 +109,31 @@ class SequenceSource(Source):
                     self._call("on_epoch_end")
                     self._epoch += 1
                     self._call("on_epoch_begin")
-                # The order of the batches doesn't follow a changed length.
-                before, self._added = self._added, (self._count() or 0) - self._batches
-                if self._added > 0 >= before:
-                    log.warning(
-                        "batches that are added to source are not read: %s", self._lengths()
-                    )
+                self._compare_length()
                 return changed
             finally:
                 self._calling = False
 
+    def check_length(self) -> bool:
+        """Compare the length with that of an epoch, and return True if it has changed.
+
+        A pass reads no batches that are added, and fails if some are gone.
+        """
+        before = self._added
+        self._compare_length()
+        if self._added > 0 and not self._has_warned:
+            self._has_warned = True
+            log.warning("batches added to source within a pass are not read: %s", self._lengths())
+        return self._added != before
+
+    def _compare_length(self) -> None:
+        self._added = (self._count() or 0) - self._batches
+
     def _lengths(self) -> str:
         return (
             f"{type(self._sequence).__name__} had {self._batches} batches and has "
-            f"{self._batches + self._added}; make a new SafeSequence of it when its length has "
-            "changed"
+            f"{self._batches + self._added}; change its length between passes, and call fit for "
+            "each length"
         )
 
     def check_epoch(self, epoch: int) -> None:

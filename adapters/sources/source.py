@@ -302,6 +302,14 @@ class Source(abc.ABC):
         """Enter this epoch, whose hooks are called once; return True if one has ended."""
         return False
 
+    def take_length(self) -> int:
+        """Take the present number of batches as that of an epoch, and return it."""
+        return len(self)
+
+    def check_length(self) -> bool:
+        """Return True if the number of batches has changed since the last call."""
+        return False
+
     def turn(self) -> None:
         """End an epoch of an endless source and start the next."""
 

@@ -82,19 +82,40 @@ class Changing(Numbered):
 @pytest.mark.parametrize("workers", IN_THIS_PROCESS)
 def test_source_that_becomes_shorter(workers):
     recorder = built_recorder()
-    with SafeSequence(Changing(-1), **workers) as sequence:
-        recorder.fit(sequence, verbose=0)
-        with pytest.raises(ValueError, match="Changing had 10 batches and has 9; make a new"):
-            recorder.fit(sequence, verbose=0)
+    error = pytest.raises(ValueError, match="Changing had 10 batches and has 9; change its")
+    with SafeSequence(Changing(-1), **workers) as sequence, error:
+        recorder.fit(sequence, epochs=2, verbose=0)
     assert len(recorder.trained) == BATCHES
 
 
-def test_source_that_becomes_longer(caplog):
-    with SafeSequence(Changing(1), **INLINE) as sequence:
+@pytest.mark.parametrize("source", [Changing(1), Numbered(BATCHES)])
+def test_source_that_becomes_longer(source, caplog):
+    grow = keras.callbacks.LambdaCallback(on_epoch_end=lambda *_: setattr(source, "batches", 11))
+    with SafeSequence(source, **INLINE) as sequence:
         recorder = built_recorder()
-        recorder.fit(sequence, epochs=3, verbose=0)
+        recorder.fit(sequence, epochs=3, callbacks=[grow], verbose=0)
     assert len(recorder.trained) == 3 * BATCHES
-    assert caplog.text.count("Changing had 10 batches and has 11; make a new") == 1
+    assert caplog.text.count(" had 10 batches and has 11; change its length between passes") == 1
+
+
+@pytest.mark.parametrize("workers", recording.ALL_WORKERS)
+@pytest.mark.parametrize("kind", [Numbered, Hooked])
+def test_length_that_changes_between_passes(kind, workers, caplog):
+    source, recorder = kind(BATCHES), built_recorder()
+    with SafeSequence(source, **workers) as sequence:
+        sequence.load_state_dict({"epoch": 0, "batch": 7})
+        assert len(list(sequence)) == 3
+        for source.batches in (3, 8, 5):
+            unread = iter(sequence)
+            recorder.fit(sequence, shuffle=False, verbose=0)
+            assert recorder.trained == list(map(numbers, unread)) == IN_ORDER[: len(sequence)]
+            assert len(sequence) == source.batches
+            recorder.forget()
+        assert sequence.state_dict() == {"epoch": 7, "batch": 0}
+        sequence.load_state_dict({"epoch": 8, "batch": 4})
+        source.batches = 2
+        assert (len(sequence), sequence.epoch) == (2, 9)
+    assert "batches" not in caplog.text
 
 
 class Looking(Shuffling):
