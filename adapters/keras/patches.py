@@ -82,7 +82,7 @@ class Call:
         self.validation = _sequence(held_out)
         self.epochs = arguments.get("epochs", 1)
         self.initial_epoch = arguments.get("initial_epoch", 0)
-        self.steps_per_epoch = arguments.get("steps_per_epoch")
+        self.steps_per_epoch = _steps(arguments)
         self.shuffle = bool(arguments.get("shuffle", True))
         self.readers: list[SafeSequenceAdapter] = []
         self.thread = threading.current_thread()
@@ -149,6 +149,12 @@ class Call:
         for reader in self.readers:
             reader.end()
         self.readers.clear()  # They refer to the call.
+
+
+def _steps(arguments: dict[str, Any]) -> Any:
+    """Return ``steps_per_epoch``; None for 0 and -1 too, which Keras reads as one pass."""
+    steps = arguments.get("steps_per_epoch")
+    return steps if steps is not None and steps > 0 else None
 
 
 def _sequence(value: Any) -> Any:
@@ -303,7 +309,7 @@ def _patch_get_data_adapter() -> None:
         answer = stock(*given.args, **given.kwargs)
         if type(answer) is not internals.PyDatasetAdapter:
             return answer
-        steps = arguments.get("steps_per_epoch") or None  # Keras treats 0 as None.
+        steps = _steps(arguments)
         if steps is None and x.num_batches is None:
             raise ValueError(
                 "steps_per_epoch must be given to fit (validation_steps for its validation_data, "

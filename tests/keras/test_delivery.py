@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import random
 import time
 from typing import Any
@@ -250,6 +251,22 @@ def test_execution_batches(together, steps):
     trained = 3 * (steps or BATCHES)
     assert (len(recorder.trained), sequence.epoch) == (trained, trained // BATCHES)
     assert recorder.trained == epochs_of(sequence, 3)[:trained]
+
+
+@pytest.mark.parametrize("steps", [0, -1])
+def test_steps_that_mean_one_pass(steps):
+    recorder, made = built_recorder(), itertools.count()
+
+    def limited(batch: Any) -> Any:
+        if next(made) >= 5 * BATCHES + 10:
+            recording.fail(recorder)
+        return batch
+
+    sequence = sequence_of(BATCHES, workers=0, batch_transform=limited)
+    steps_of_fit = {"steps_per_epoch": steps, "validation_steps": steps}
+    recorder.fit(sequence, epochs=2, validation_data=sequence, **steps_of_fit, verbose=0)
+    recorder.evaluate(sequence, steps=steps, verbose=0)
+    assert (len(recorder.trained), len(recorder.tested)) == (2 * BATCHES, 3 * BATCHES)
 
 
 @recording.SEVERAL_STEPS

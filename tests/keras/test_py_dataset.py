@@ -341,12 +341,14 @@ def test_endless_items_and_length():
         len(sequence)
 
 
-@pytest.mark.parametrize("call", ["fit", "evaluate", "predict"])
-def test_endless_fit_without_steps(call):
+@pytest.mark.parametrize(
+    ("call", "steps"), [("fit", {}), ("evaluate", {}), ("predict", {}), ("predict", {"steps": -1})]
+)
+def test_endless_fit_without_steps(call, steps):
     with SafeSequence(Round()) as sequence:
         method = getattr(recording.linear(), call)
         with pytest.raises(ValueError, match="steps_per_epoch must be given to fit"):
-            method(sequence, verbose=0)
+            method(sequence, verbose=0, **steps)
 
 
 def test_endless_shards():
