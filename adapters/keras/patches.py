@@ -128,7 +128,8 @@ class Call:
         # The reader of a validation may belong to the enclosing fit.
         readers = [each for call in calls_here() for each in call.readers if each.reads(progress)]
         reader = next((each for each in readers[::-1] if each.trains == (kind == "train")), None)
-        batches = int(getattr(self.model, "steps_per_execution", 1))
+        together = getattr(self.model, "steps_per_execution", 1)
+        batches = 1 if together == "auto" else int(together)  # Keras 3 refuses "auto" itself.
         if reader is not None and not reader.expect_reports(batches):
             reader = None
         for moment in ("begin", "end"):

@@ -253,6 +253,11 @@ def test_execution_batches(together, steps):
     assert recorder.trained == epochs_of(sequence, 3)[:trained]
 
 
+def test_steps_per_execution_that_keras_refuses():
+    with pytest.raises(TypeError, match="'str'"):
+        recording.linear(steps_per_execution="auto").fit(sequence_of(BATCHES), verbose=0)
+
+
 @pytest.mark.parametrize("steps", [0, -1])
 def test_steps_that_mean_one_pass(steps):
     recorder, made = built_recorder(), itertools.count()
