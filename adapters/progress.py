@@ -20,7 +20,7 @@ def bar(
 
     A smaller ``done`` than before restarts the bar, for example for the next file.
     """
-    if not (sys.stderr.isatty() if shown is None else shown):
+    if sys.stderr is None or not (sys.stderr.isatty() if shown is None else shown):
         yield lambda done, total: None
         return
     from tqdm import tqdm

@@ -43,6 +43,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Raises:
         SystemExit: With status 2, for invalid arguments.
     """
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # Closed, for example by `>&-`.
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - open until the end.
     words = sys.argv[1:] if arguments is None else list(arguments)
     parser, options = parsed(words)
     if isinstance(sys.stdout, io.TextIOWrapper):  # File names may not be valid text.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import sys
 from typing import Any
 
@@ -112,6 +113,11 @@ def run_verify(options: argparse.Namespace) -> int:
 
 def run_convert(options: argparse.Namespace) -> int:
     """Run ``adapters convert``; 1 if damaged records were skipped."""
+    if os.path.isfile(options.out):  # For example, the last of shard-*.rec, with OUT forgotten.
+        raise FileExistsError(
+            f"OUT must be a new file, got {options.out!r}, which exists: name a new file last, or "
+            "remove this one"
+        )
     damage: list[RecordError] = []
     format = options.format or arguments.format_of(options.out)
     with bar("convert", "record") as progress:

@@ -136,6 +136,15 @@ def test_convert_there_and_back(tmp_path, source, say):
     assert (tmp_path / "z").read_bytes() == (tmp_path / "x.rec").read_bytes()
 
 
+def test_convert_replaces_no_file(tmp_path, source, say):
+    """As it would if OUT were forgotten behind a wildcard."""
+    say("pack", source, tmp_path / "a.rec")
+    before = (tmp_path / "a.rec").read_bytes()
+    status, _, errors = say("convert", tmp_path / "a.rec", tmp_path / "a.rec")
+    assert (status, "OUT must be a new file" in errors) == (1, True)
+    assert (tmp_path / "a.rec").read_bytes() == before
+
+
 def test_wildcard_of_a_shell(tmp_path, source, say):
     """All that pack wrote is named, as `train*` does; verify knows manifests, too."""
     say("pack", source, tmp_path / "train", "--format", "recordio", "--shard-bytes", "2KB")
@@ -240,6 +249,22 @@ def test_closed_pipe_gives_no_traceback(tmp_path, source, say):
     with os.fdopen(writing, "wb") as pipe:
         process = subprocess.run(words, stdout=pipe, stderr=subprocess.PIPE, timeout=60)
     assert (process.returncode, process.stderr) == (1, b"")
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+@pytest.mark.parametrize(("name", "status"), [("x.rec", 0), ("missing", 1)])
+def test_closed_output_changes_no_status(tmp_path, source, say, closed, name, status):
+    say("pack", source, tmp_path / "x.rec")
+    words = ["sh", "-c", f'"$@" {closed}', "sh", *command("inspect")]
+    process = subprocess.run([*words, tmp_path / name], capture_output=True, timeout=60)
+    said = (process.returncode, bool(process.stdout), bool(process.stderr))
+    assert said == (status, not status and closed == "2>&-", bool(status) and closed == ">&-")
+
+
+def test_bar_without_standard_error(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", None)
+    with bar("verify", shown=True) as progress:
+        progress(1, 2)
 
 
 # --- the program ---
