@@ -236,7 +236,7 @@ def _stamp(path: str) -> str:
         status = os.stat(path)
     except OSError:
         return f"{path} missing"
-    return f"{path} {status.st_size} {status.st_mtime_ns}"
+    return f"{path} {status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}"
 
 
 def _is_column(member: Any) -> bool:

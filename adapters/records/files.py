@@ -164,7 +164,8 @@ class RecordFiles:
             if isinstance(storage, RemoteFile):
                 parts: tuple[Any, ...] = (clean(storage.url), storage.head.version, storage.size)
             else:
-                parts = (os.path.abspath(storage.name), storage.size, storage.changed_ns)
+                times = storage.changed_ns, storage.replaced_ns
+                parts = (os.path.abspath(storage.name), storage.size, *times)
             found.update(repr(parts).encode("utf-8", "surrogateescape"))
         if self._chosen is not None:
             found.update(np.ascontiguousarray(self._chosen).data)

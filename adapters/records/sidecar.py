@@ -154,7 +154,7 @@ def _indexes(folder: str) -> ObjectCache:
 
 def _stored(storage: MappedFile | RemoteFile, codec: Codec) -> tuple[ObjectCache, str, bytes]:
     """Return where the index of a file is stored."""
-    if isinstance(storage, RemoteFile):
+    if isinstance(storage, RemoteFile) and is_url(storage.url):
         name, head = storage.url, storage.head
     else:
         name = os.path.abspath(storage.name)

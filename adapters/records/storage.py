@@ -73,6 +73,7 @@ class MappedFile:
             raise IsADirectoryError(f"{self.name} is not a file")
         self.size = status.st_size
         self.changed_ns = status.st_mtime_ns
+        self.replaced_ns = status.st_ctime_ns
         self.inode = status.st_ino
         self._view: memoryview | None = None
 

@@ -112,7 +112,8 @@ class LocalFiles:
         descriptor = os.open(key, os.O_RDONLY | os.O_CLOEXEC)
         try:
             found = _head_of(os.fstat(descriptor))
-            if head is not None and found[:2] != head[:2]:
+            # chmod and hard links change the version, but not the bytes.
+            if head is not None and found[::2] != head[::2]:
                 raise Changed(f"{found.size} bytes, changed since")
             pieces = []
             while begin < end and (piece := os.pread(descriptor, end - begin, begin)):
@@ -124,7 +125,9 @@ class LocalFiles:
 
 
 def _head_of(status: os.stat_result) -> Head:
-    return Head(status.st_size, str(status.st_mtime_ns), status.st_mtime_ns)
+    # `cp -p` and `rsync -t` of another file may leave size and modification time as they were.
+    version = f"{status.st_mtime_ns} {status.st_ctime_ns}"
+    return Head(status.st_size, version, status.st_mtime_ns)
 
 
 def found_by(pattern: str) -> list[str]:

@@ -90,7 +90,7 @@ class FileReader:
             except OSError:
                 found.append("missing")
             else:
-                found.append(f"{status.st_size} {status.st_mtime_ns}")
+                found.append(f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}")
         return found
 
     def only(self, number: int) -> FileReader:

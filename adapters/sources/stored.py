@@ -76,7 +76,8 @@ class Stored:
             place = str(getattr(store, "root", getattr(store, "path", "")))
             place = os.path.abspath(place) if os.path.exists(place) else place
         files = [place] if os.path.isfile(place) else _files_in(os.path.join(place, name))
-        stamps = [(each, (status := os.stat(each)).st_size, status.st_mtime_ns) for each in files]
+        found = [(each, os.stat(each)) for each in files]
+        stamps = [(each, at.st_size, at.st_mtime_ns, at.st_ctime_ns) for each, at in found]
         return [place, name, self.shape, str(self.dtype), stamps]
 
     def read(self, numbers: NDArray[np.int64], rows: NDArray[Any]) -> None:

@@ -214,13 +214,24 @@ def test_samples_are_decoded_once_by_one_thread(tmp_path):
     assert (data_set.watch.calls, data_set.watch.most) == (calls, 1)
 
 
-def test_source_whose_files_changed_is_refused(tmp_path):
-    path = jpeg_file(tmp_path, "recordio")
-    materialize(open_records(path, decode=DECODERS[0]), tmp_path / "decoded")
-    materialize(open_records(path, decode=DECODERS[0]), tmp_path / "decoded")
+@pytest.mark.parametrize("kind", ["records", "images"])
+@pytest.mark.parametrize("ns", [1, 2])
+def test_source_whose_files_changed_is_refused(tmp_path, kind, ns):
+    """Also if others of the same size and time took their places, as `cp -p` leaves them."""
+
+    def source() -> Any:
+        return open_records(path, decode=DECODERS[0]) if is_record else open_images([path])
+
+    is_record = kind == "records"
+    path = jpeg_file(tmp_path, "recordio") if is_record else tmp_path / "a.jpg"
+    if not is_record:
+        path.write_bytes(cv2.imencode(".jpg", np.zeros((8, 8, 3), np.uint8))[1])
     os.utime(path, ns=(1, 1))
+    materialize(source(), tmp_path / "decoded")
+    materialize(source(), tmp_path / "decoded")
+    os.utime(path, ns=(ns, ns))
     with pytest.raises(ValueError, match=r"have changed since .*, of other files"):
-        materialize(open_records(path, decode=DECODERS[0]), tmp_path / "decoded")
+        materialize(source(), tmp_path / "decoded")
 
 
 def test_decoder_may_change_what_comes_after(tmp_path):

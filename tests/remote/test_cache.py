@@ -19,6 +19,7 @@ from adapters.remote import Head, segments
 from adapters.remote import cache as caching
 from adapters.remote.cache import cache_of
 from adapters.remote.privatefiles import locked
+from tests.records.materials import encoded
 from tests.remote.conftest import COUNT, opened, publish, read
 
 
@@ -185,6 +186,16 @@ def test_file_in_the_place_of_the_folder_is_done_without(what, urls, tmp_path, e
     (tmp_path / "cache").write_text("a file")
     with opened(what, urls, cache=tmp_path / "cache") as source:
         assert read(source) == expected
+
+
+def test_local_file_of_the_same_size_and_time_is_read_again(what, tmp_path):
+    path = tmp_path / {"records": "a.tfrecord", "images": "a.jpg"}[what]
+    for content in (b"first", b"other"):
+        path.write_bytes(encoded("tfrecord", [content]) if what == "records" else content)
+        os.utime(path, ns=(1, 1))
+        with opened(what, [str(path)], cache=tmp_path / "cache") as source:
+            os.chmod(path, 0o600)  # No other content, so an open source is still read.
+            assert read(source) == [content]
 
 
 def test_least_recently_used_goes_first(tmp_path):
