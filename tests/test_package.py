@@ -58,7 +58,7 @@ ALLOWED = {
     "user_code",
     "collating": "alignment arguments batch",
     "transforms": "arguments generators images structure user_code",
-    "viewing": "arguments batch progress selecting sources structure user_code",
+    "viewing": "arguments batch progress remote selecting sources structure user_code",
     "engine": "alignment batch clock cpus errors failure generator_search generators "
     "seeding signatures structure user_code",
     "resuming": "",

@@ -16,7 +16,7 @@ from adapters.errors import ClosedError
 from adapters.records.formats import CODECS, listed
 from adapters.records.index import Index, text_of
 from adapters.records.sidecar import place_of_writer
-from adapters.remote.privatefiles import write_whole
+from adapters.remote.privatefiles import naming, write_whole
 from adapters.remote.urls import local_path
 
 
@@ -70,7 +70,8 @@ class RecordWriter:
         self._temporary = self._path.with_name(f".{self._path.name}.{uuid.uuid4().hex}.tmp")
         self._offsets, self._sizes, self._keys = array("q"), array("q"), array("Q")
         self._process = os.getpid()
-        self._file = open(self._temporary, "xb")  # noqa: SIM115 - closed by close().
+        with naming(self._path):
+            self._file = open(self._temporary, "xb")  # noqa: SIM115 - closed by close().
         _writers.add(self)
         self.size_bytes = 0
         """Size of the file so far."""
@@ -108,9 +109,10 @@ class RecordWriter:
         """
         try:
             self._file.write(record)
-        except BaseException:  # Part of it may be written, so no more can follow.
+        except BaseException as error:  # Part of it may be written, so no more can follow.
             self._discard()
-            raise
+            with naming(self._path):
+                raise error
         self._offsets.append(self.size_bytes)
         self._sizes.append(len(record))
         self._keys.append(len(self._keys) if key is None else key)
@@ -122,13 +124,14 @@ class RecordWriter:
         if self._file.closed or not self._is_own:
             return
         try:
-            self._file.flush()
-            os.fsync(self._file.fileno())
-            self._file.close()
-            target = place_of_writer(self._path, self._codec)
-            if target is not None:  # Remove it before it is out of date.
-                target.unlink(missing_ok=True)
-            os.replace(self._temporary, self._path)
+            with naming(self._path):
+                self._file.flush()
+                os.fsync(self._file.fileno())
+                self._file.close()
+                target = place_of_writer(self._path, self._codec)
+                if target is not None:  # Remove it before it is out of date.
+                    target.unlink(missing_ok=True)
+                os.replace(self._temporary, self._path)
         except BaseException:
             self._discard()
             raise

@@ -43,15 +43,26 @@ def opened(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
 
 
+@contextlib.contextmanager
+def naming(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Name this file in an ``OSError``, not a temporary one, or none if the disk is full."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = os.fspath(path)
+        raise
+
+
 def write_whole(path: str | os.PathLike[str], content: bytes, private: bool = False) -> None:
     """Write a file so that it appears complete or not at all; perhaps for the user alone."""
     folder, name = os.path.split(path)
     hidden = os.path.join(folder, f".{name}.{uuid.uuid4().hex}.tmp")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     try:
-        with open(os.open(hidden, flags, 0o600 if private else 0o666), "wb") as file:
-            file.write(content)
-        os.replace(hidden, path)
+        with naming(path):
+            with open(os.open(hidden, flags, 0o600 if private else 0o666), "wb") as file:
+                file.write(content)
+            os.replace(hidden, path)
     except BaseException:
         with contextlib.suppress(OSError):
             os.unlink(hidden)

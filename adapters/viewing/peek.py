@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adapters.batch.collate import as_leaf
+from adapters.remote.privatefiles import write_whole
 from adapters.structure import as_arrays, flatten, is_numbers, map_leaves
 from adapters.viewing.images import contact_sheet, images_in, thumbnails
 
@@ -72,8 +73,11 @@ class Peek:
                 "(batch, height, width, channels) or (batch, channels, height, width)): print the "
                 "table instead"
             )
-        with open(path, "wb") as file:
-            file.write(sheet)
+        if os.path.exists(path) and not os.path.isfile(path):  # A pipe stays in its place.
+            with open(path, "wb") as file:
+                file.write(sheet)
+        else:
+            write_whole(path, sheet)
         return os.fspath(path)
 
     def table(self) -> list[list[str]]:

@@ -13,6 +13,7 @@ from adapters import open_images, statistics
 from adapters.viewing import Peek
 from adapters.viewing.images import contact_sheet, framed, thumbnails
 from tests.packing.materials import folder
+from tests.records.test_writer import full_disk
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (20, 10, 16, 3), np.uint8)
 LABELS = np.arange(20)
@@ -64,6 +65,13 @@ def test_table_of_other_members():
         ["3", "0", "", "8"],
     ]
     assert Peek([]).table() == []
+
+
+def test_sheet_is_whole_or_missing(tmp_path):
+    peek = Peek([(IMAGES, LABELS)])
+    with full_disk(), pytest.raises(OSError, match=r"File too large: '.*/sheet\.png'"):
+        peek.save(tmp_path / "sheet.png")
+    assert [*tmp_path.iterdir()] == []
 
 
 def test_sheet_in_a_notebook(tmp_path):
