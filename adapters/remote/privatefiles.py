@@ -18,12 +18,14 @@ def problem_of(folder: str) -> str:
         status = os.stat(folder)
     except OSError:  # It doesn't exist yet, or using it will say why not.
         return ""
-    if status.st_uid == os.geteuid() and not status.st_mode & 0o022:
+    is_own = status.st_uid == os.geteuid()
+    if is_own and not status.st_mode & 0o022:
         return ""
+    remedy = f"run chmod go-w {folder}, or give" if is_own else "give"
     return (
         f"folder must belong to this user (number {os.geteuid()}) and be writable by no one else, "
-        f"got {folder}, of user {status.st_uid} with mode {status.st_mode & 0o7777:o}: run "
-        f"chmod go-w {folder}, or give a folder of your own"
+        f"got {folder}, of user {status.st_uid} with mode {status.st_mode & 0o7777:o}: "
+        f"{remedy} a folder of your own"
     )
 
 

@@ -69,7 +69,8 @@ def test_folder_that_others_may_write_to_is_refused(tmp_path, mode, monkeypatch)
     assert Cache(tmp_path).used == 0
     user = os.geteuid()
     monkeypatch.setattr(os, "geteuid", lambda: user + 1)
-    with pytest.raises(ValueError, match=rf"must belong to this user .* of user {user} "):
+    found = rf"must belong to this user .* of user {user} with mode \d+: give a folder of your own"
+    with pytest.raises(ValueError, match=found):
         Cache(tmp_path)
 
 
