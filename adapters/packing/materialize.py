@@ -103,7 +103,8 @@ def materialize(source: Any, folder: str | os.PathLike[str]) -> Source:
             time.sleep(_LOOK_SECONDS)
     if found.settings["source"] != stages.version:
         same = found.settings.get("files") == stages.files
-        differs = f", {'with another decode' if same else 'of other files'}" if stages.files else ""
+        differs = "with another decode" if same else "of other files, or under another path"
+        differs = f", {differs}" if stages.files else ""
         raise ValueError(
             f"folder {os.fspath(folder)!r} has the samples of another source, or of files or a "
             f"decoder that have changed since ({found.settings['about']}; now {stages.about}"
