@@ -145,8 +145,8 @@ def _described(folders: Sequence[str], records: Sequence[str], count: int) -> It
     files = RecordFiles(records)
     for shard in files.shards:
         yield (
-            f"{shard.storage.name}: {shard.format}, {len(shard):,} records, "
-            f"{shard.storage.size:,} bytes"
+            f"{shard.storage.name}: {shard.format if shard.storage.size else 'empty'}, "
+            f"{len(shard):,} records, {shard.storage.size:,} bytes"
         )
         for number in range(min(count, len(shard))):
             try:

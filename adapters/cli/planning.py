@@ -222,8 +222,9 @@ def _cached(need: Workload) -> str:
 def _workers(need: Workload, rate_basis: str) -> str:
     if need.workers is None:
         return "give --measure or --per-core to learn how many"
-    rate = f"{need.core_examples_per_second:,.0f} examples/s a core, {rate_basis}"
-    return f"{need.workers:,}, at {rate}"
+    rate = need.core_examples_per_second or 0.0
+    shown = f"{rate:,.0f}" if rate >= 10 else f"{rate:.2g}"
+    return f"{need.workers:,}, at {shown} examples/s a core, {rate_basis}"
 
 
 def _count(number: int, name: str) -> str:

@@ -94,7 +94,7 @@ def _lines_of(d: Diagnosis) -> Iterator[str]:
         yield line
     workers = d.workers
     if workers.kind != "unknown":
-        yield f"workers: {workers.count} {workers.kind}, on {workers.cpus} CPUs"
+        yield f"workers: {workers}, on {workers.cpus} CPUs"
     if d.ready_share is not None and d.step_seconds is not None:
         enough = "enough" if d.ready_share >= REQUIRED_SHARE else "too few"
         yield (

@@ -65,6 +65,10 @@ class Workers:
     keyword: str = "workers"
     """Name of the loader's argument for the number of workers."""
 
+    def __str__(self) -> str:
+        one = {"threads": "thread", "processes": "process"} if self.count == 1 else {}
+        return f"{self.count} {one.get(self.kind, self.kind)}"
+
 
 @dataclass(frozen=True)
 class Figures:
@@ -239,7 +243,7 @@ class Verdict(Figures):
         """Descriptions of figures that contradict each other."""
         found, alone, workers = [], self.alone, self.workers
         if alone is not None and workers.kind != "unknown":
-            by = f"{workers.count} {workers.kind}" if workers.count else "no workers"
+            by = workers if workers.count else "no workers"
             too_fast = _longer(alone / max(1, workers.count), self.loader)
             if too_fast or (not workers.count and _longer(self.loader, alone)):
                 found.append(f"{self._shown('loader')}, with {by}, and {self._shown('alone')}")

@@ -144,7 +144,7 @@ def test_count_of_records(tmp_path, capsys, words, shown):
         written(tmp_path / f"{name}.rec", *[b"x"] * 7)
     assert len(lines(capsys, tmp_path / "*.rec", *words)) == 2 * (1 + shown)
     (tmp_path / "x.rec").write_bytes(b"")
-    assert lines(capsys, tmp_path / "x.rec") == [f"{tmp_path}/x.rec: tfrecord, 0 records, 0 bytes"]
+    assert lines(capsys, tmp_path / "x.rec") == [f"{tmp_path}/x.rec: empty, 0 records, 0 bytes"]
 
 
 def sheet(capsys: Any, path: Path, count: int) -> Any:

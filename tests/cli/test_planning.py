@@ -70,6 +70,8 @@ def test_plan_of_workers(plan):
     assert "published: ResNet-50 on Tesla V100" in lines["t, a step of n"]
     lines = plan(*WORDS, *KNOWN, "--per-core", 500)
     assert lines["workers"] == "3, at 500 examples/s a core, as given"
+    lines = plan(*WORDS, *KNOWN, "--per-core", 0.25)
+    assert lines["workers"].endswith(", at 0.25 examples/s a core, as given")
 
 
 def test_rate_is_measured_on_records(plan, images, monkeypatch):

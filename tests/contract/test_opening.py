@@ -261,7 +261,7 @@ def test_folder_of_parts_on_the_command_line(spark, capsys):
     assert main(["inspect", str(spark)]) == 0
     found = capsys.readouterr().out
     assert "part-r-00000: tfrecord, 3 records" in found
-    assert "part-r-00001: tfrecord, 0 records" in found
+    assert "part-r-00001: empty, 0 records" in found
     assert main(["verify", str(spark)]) == 0
     assert "5 records are right, 0 things are wrong" in capsys.readouterr().out
 

@@ -98,6 +98,7 @@ def test_text_has_the_numbers():
     assert rows["fetching alone"] == ["38", "1,684"]
     assert rows["the step, with the same batch again and again"] == ["10", "6,400"]
     assert "workers: 2 threads, on 4 CPUs" in lines
+    assert "workers: 1 thread, on 4 CPUs" in str(made_up(workers=Workers("threads", 1, 4)))
     assert "(computing 80% of it)" in str(made_up(storage=0.038, fetch_computes=0.8))
 
 
