@@ -36,7 +36,7 @@ class Weighted:
 
     Args:
         weights: Weight of each sample, ``(samples,)``, >= 0. Twice the weight is drawn twice as
-            often; 0 is never drawn. Not copied.
+            often; 0 is never drawn. Copied, unless read-only.
         samples: Draws in an epoch; None for as many as there are samples.
 
     Raises:
@@ -65,6 +65,8 @@ class Weighted:
             check_integer("samples", samples, 1, " or None")
         if array.dtype.kind != "f":
             array = array.astype(np.float64)
+        elif array.flags.writeable:  # Draws need the weights that were summed.
+            array = array.copy()
         self.weights: NDArray[Any] = np.ascontiguousarray(array)
         self.samples = None if samples is None else int(samples)
 

@@ -41,6 +41,14 @@ def test_weights_of_0_are_never_drawn(size, seed, epoch):
     assert set(drawn(weights, 100, seed, epoch)) == {seed % size}
 
 
+def test_weights_changed_in_place_do_not_count():
+    weights = np.ones(1000)
+    order = order_of(1000, 100, weights=weights)
+    before = order.numbers(1, np.arange(1000))
+    weights[:500] = 0
+    np.testing.assert_array_equal(order.numbers(1, np.arange(1000)), before)
+
+
 def test_draws_are_independent():
     first, second = drawn(np.ones(50), 20_000), drawn(np.ones(50), 20_000, epoch=1)
     for one, other in ((first[:-1], first[1:]), (first, second), (first[::2], first[1::2])):
