@@ -11,7 +11,7 @@ import abc
 import bisect
 import copy
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -58,14 +58,14 @@ class ByMember(abc.ABC):
 
     def _collated(self, items: list[Any], value: Any, where: str) -> Any:
         first, has_values = items[0], isinstance(value, (tuple, list, dict))
-        is_dict = isinstance(first, dict)
+        is_dict = isinstance(first, Mapping)
         if (
             is_dict
             or isinstance(first, tuple)
             or (isinstance(first, list) and not _is_array(first))
         ):
             keys = list(first) if is_dict else list(range(len(first)))
-            kind: Any = dict if is_dict else type(first)
+            kind: Any = (dict, Mapping) if is_dict else type(first)  # The usual type first.
             for row, item in enumerate(items):
                 alike = isinstance(item, kind) and len(item) == len(first)
                 if not alike or (is_dict and item.keys() != first.keys()):
@@ -517,7 +517,7 @@ def _misfit(value: Any, of: str, where: str) -> ValueError:
 
 
 def _outline(item: Any) -> str:
-    if isinstance(item, dict):
+    if isinstance(item, Mapping):
         return f"a dict of {list(item)}"
     if isinstance(item, (tuple, list)):
         return f"a {type(item).__name__} of {len(item)}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+from collections import ChainMap, UserDict
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,6 +39,14 @@ def test_buffer_that_may_be_filled_again_is_copied():
     copies = private((buffer, {"view": memoryview(buffer)}))
     buffer[0] = 3
     assert (copies[0].tolist(), copies[1]["view"].tolist()) == ([1, 2], [1, 2])
+
+
+@pytest.mark.parametrize("kind", [UserDict, ChainMap, dict])
+def test_mapping_is_copied_with_its_arrays(kind):
+    sample = kind({"x": np.zeros(2)})
+    copied = private(sample)
+    copied["x"][0] = copied["y"] = 5
+    assert (type(copied), list(sample), sample["x"].tolist()) == (kind, ["x"], [0, 0])
 
 
 class OnAGpu:

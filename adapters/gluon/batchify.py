@@ -8,7 +8,7 @@ resulting dtype.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -131,7 +131,7 @@ def _stacked(items: list[Any], remote: bool, allocate: Allocate) -> Any:
         rows = allocate(stacked.shape, np.dtype(stacked.dtype))
         copy_into(rows, stacked)
         return rows
-    if isinstance(first, dict):
+    if isinstance(first, Mapping):
         raise TypeError(
             f"samples must be arrays, numbers or tuples of them, got a dict of {list(first)}: make "
             'them tuples, by outputs=("image", "label") of open_records, transform= of packed or a '

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -140,7 +140,7 @@ def _row(batch: Any) -> list[tuple[NDArray[Any], str]]:
 
 def named_leaves(tree: Any, name: str = "") -> Iterator[tuple[str, Any]]:
     """Iterate over the leaves of a sample or batch with names such as ``[0].tokens``."""
-    if isinstance(tree, dict):
+    if isinstance(tree, Mapping):
         for key, member in tree.items():
             yield from named_leaves(member, f"{name}.{key}" if name else str(key))
     elif isinstance(tree, tuple) or (isinstance(tree, list) and not is_numbers(tree)):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+from collections import ChainMap, UserDict
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,8 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
+from adapters import pad
 from adapters.batch.collate import as_leaf, collate
 from adapters.sources import ArraySource
+from adapters.structure import flatten
 from tests.batches import exact
 
 
@@ -194,6 +198,16 @@ def test_nested_samples_become_what_stack_makes_of_their_leaves():
 def test_the_order_of_keys_does_not_matter():
     batch = batch_of({"x": 1, "y": 2}, {"y": 4, "x": 3})
     assert exact(batch) == exact({"x": np.array([1, 3]), "y": np.array([2, 4])})
+
+
+@pytest.mark.parametrize("kind", [UserDict, ChainMap, MappingProxyType])
+@pytest.mark.parametrize("made", [lambda *samples: batch_of(*samples), lambda *s: pad()(list(s))])
+def test_mappings_of_other_kinds_are_dicts(kind, made):
+    batch = made(kind({"x": np.arange(2), "y": 2}), {"x": np.ones(2, int), "y": 4})
+    assert exact(batch) == exact({"x": np.array([[0, 1], [1, 1]]), "y": np.array([2, 4])})
+    assert exact(flatten(kind({"b": 1, "a": (2, None)}))) == exact(
+        flatten({"b": 1, "a": (2, None)})
+    )
 
 
 # --- leaves ---

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import runpy
+from collections import UserDict
 from pathlib import Path
 from typing import Any
 
@@ -117,11 +118,12 @@ def test_damaged_record_is_named_with_its_sample(decode, executor, tmp_path):
 def test_dict_is_refused_with_the_remedy(tmp_path):
     path = file_of(tmp_path, [encoded_example(sample(number)) for number in range(4)])
     source = open_records(path, decode={"label": Feature("int64"), "weight": Feature("float32")})
-    with (
-        opened(source, "inline") as loader,
-        pytest.raises(TypeError, match=r"got a dict of .* outputs=.* transform="),
-    ):
-        next(iter(loader))
+    for data in (source, [UserDict(label=1)] * 4):
+        with (
+            opened(data, "inline") as loader,
+            pytest.raises(TypeError, match=r"got a dict of .* outputs=.* transform="),
+        ):
+            next(iter(loader))
 
 
 # --- MXNet's own data sets ---
