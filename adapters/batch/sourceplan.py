@@ -161,8 +161,8 @@ class SourcePlan(Plan):
         return self.order if size == self.order.size else replace(self.order, size=size)
 
     def check_length(self) -> bool:
-        """Have a source of whole batches compare its length with that of an epoch."""
-        if not self.source.whole_batches:
+        """Have a source that may grow compare its length with that of an epoch."""
+        if not self.source.may_grow:
             return False
         with self._gate:
             return self.source.check_length()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adapters.sources.source import Source
+
+log = logging.getLogger("adapters")
 
 
 class MapSource(Source):
@@ -19,14 +22,30 @@ class MapSource(Source):
             int)``, which returns a list of samples. Threads may read concurrently.
     """
 
+    may_grow = True
+
     def __init__(self, data: Any) -> None:
         self.data = data
+        self._size, self._has_warned = len(data), False
         self._fetch_many = getattr(data, "__getitems__", None)
         self.fetches_many = self._fetch_many is not None
         self.makes_samples = type(data) not in (list, tuple)
 
     def __len__(self) -> int:
         return len(self.data)
+
+    def check_length(self) -> bool:
+        """Warn of samples that were added, or raise ``ValueError`` if some are gone."""
+        if (size := len(self.data)) == self._size:
+            return False
+        lengths = f"{type(self.data).__name__} had {self._size} samples and has {size}"
+        remedy = "make a new SafeSequence for each length"
+        if size < self._size:
+            raise ValueError(f"source must not become shorter: {lengths}; {remedy}")
+        if not self._has_warned:
+            self._has_warned = True
+            log.warning("samples added to source are not read: %s; %s", lengths, remedy)
+        return False
 
     @property
     def users_code(self) -> tuple[Any, ...]:

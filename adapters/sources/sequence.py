@@ -31,7 +31,7 @@ class SequenceSource(Source):
     """
 
     makes_samples = False  # It makes batches.
-    whole_batches = True
+    whole_batches = may_grow = True
 
     def __init__(self, sequence: Any, changes_between_epochs: bool) -> None:
         self._sequence = sequence

@@ -36,7 +36,7 @@ Group = tuple[int, NDArray[np.int64], Any]
 # Samples fetched at once, in order: with records of 100 kB, 6 MB and as much ahead.
 _AT_ONCE = 64
 # Traits of several sources together: those that one of them has, and those that all have.
-_IF_ANY = ("makes_samples", "stored", "fetches_many", "draws")
+_IF_ANY = ("makes_samples", "stored", "fetches_many", "draws", "may_grow")
 _IF_ALL = ("gathers", "pads", "decodes", "holds_images", "python_numbers")
 _MOST_SPREAD = 4  # Longest stretch to read ahead, in multiples of its chosen samples.
 
@@ -247,6 +247,9 @@ class Source(abc.ABC):
     python_numbers = False
     """True if a label is a Python number, not one of NumPy's."""
 
+    may_grow = False
+    """True if ``check_length`` must be called at the start of a pass."""
+
     @property
     def users_code(self) -> tuple[Any, ...]:
         """User functions and objects that make samples."""
@@ -259,6 +262,14 @@ class Source(abc.ABC):
     def way(self, transformed: bool) -> str:
         """Human-readable description of how samples are read; ``transformed`` if one by one."""
         return "samples, asked for one at a time"
+
+    def check_length(self) -> bool:
+        """Compare the present length with that of an epoch.
+
+        Returns:
+            True if the copies in worker processes are outdated.
+        """
+        return False
 
     # --- used by orders ---
 
@@ -306,10 +317,6 @@ class Source(abc.ABC):
         """Take the present number of batches as that of an epoch, and return it."""
         return len(self)
 
-    def check_length(self) -> bool:
-        """Return True if the number of batches has changed since the last call."""
-        return False
-
     def turn(self) -> None:
         """End an epoch of an endless source and start the next."""
 
@@ -350,6 +357,10 @@ class Composite(Source):
         """Fetch these samples now, in each part."""
         for at, own, _ in self.by_part(numbers):
             self.parts[at].fetch(own)
+
+    def check_length(self) -> bool:
+        """Compare each part's length."""
+        return any(part.check_length() for part in self.parts)
 
     def padded(self, samples: list[Any], extra: int = 0) -> list[Any]:
         """Pad the samples of a batch as the first part does."""

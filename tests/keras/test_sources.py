@@ -217,3 +217,18 @@ def test_image_dataset_from_directory(tmp_path):
     own_images, own_labels = SafeSequence(source, 4)[0]
     np.testing.assert_array_equal(own_images, images)
     np.testing.assert_array_equal(own_labels, labels)
+
+
+@pytest.mark.parametrize("made", [lambda data: data, lambda data: concatenate([data, [0.0] * 3])])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_list_that_changes_its_length(made, workers, caplog):
+    data = [*map(float, range(20))]
+    with SafeSequence(made(data), 8, workers=workers) as seq:
+        before = [batch.tolist() for batch in seq]
+        data.append(20.0)
+        for _ in range(2):
+            assert [batch.tolist() for batch in seq] == before
+        assert caplog.text.count("not read: list had 20 samples and has 21; make a new Safe") == 1
+        del data[10:]
+        with pytest.raises(ValueError, match="not become shorter: list had 20 samples and has 10;"):
+            next(iter(seq))
