@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import reprlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -118,11 +119,15 @@ class fixed_property(property):  # noqa: N801  # A decorator like ``property``.
     """Property that only the constructor sets."""
 
     def __set__(self, sequence: Any, value: Any) -> None:
-        name = getattr(self.fget, "__name__", "it")
-        raise AttributeError(
-            f"{name} is fixed once a SafeSequence is there: make another one with "
-            f"SafeSequence(..., {name}={value!r})"
-        )
+        raise fixed_error(getattr(self.fget, "__name__", "it"), value)
+
+
+def fixed_error(name: str, value: Any) -> AttributeError:
+    """Error for setting an argument of the constructor as an attribute."""
+    return AttributeError(
+        f"{name} is fixed once a SafeSequence is there: make another one with "
+        f"SafeSequence(..., {name}={reprlib.repr(value)})"
+    )
 
 
 def check_whole_batches(source: Any, endless: bool, given: dict[str, Any]) -> None:

@@ -31,6 +31,7 @@ from adapters.keras.arguments import (
     check_subclass,
     check_whole_batches,
     check_workers,
+    fixed_error,
     fixed_property,
     index_of,
     settings_of,
@@ -293,6 +294,12 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
     def max_queue_size(self) -> int:
         """Limit of batches that are ready ahead of the trainer."""
         return self._settings.max_queue_size
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        # A subclass may have attributes of these names.
+        if type(self) is SafeSequence and name in SafeSequence.__init__.__annotations__:
+            raise fixed_error(name, value)
+        super().__setattr__(name, value)
 
     # --- the epoch, and the state of a pass ---
 
