@@ -92,7 +92,7 @@ class ByMember(abc.ABC):
                 if (item is None) != (first is None):
                     raise _unlike(items, row, where)
             return None
-        arrays = [item if type(item) is np.ndarray else as_leaf(_own(item)) for item in items]
+        arrays = _arrays(items, where)
         if value is None or not arrays[0].ndim:
             return stacked(arrays, where)
         return self.member(arrays, value, where)
@@ -489,6 +489,22 @@ def _is_array(item: list[Any]) -> bool:
     if isinstance(first, list):
         return _is_array(first)
     return isinstance(first, (int, float, complex, np.generic))
+
+
+def _arrays(items: list[Any], where: str) -> list[NDArray[Any]]:
+    arrays: list[NDArray[Any]] = []
+    for item in items:
+        try:
+            arrays.append(item if type(item) is np.ndarray else as_leaf(_own(item)))
+        except ValueError as error:
+            if not isinstance(item, list):
+                raise
+            raise ValueError(
+                f"sample{where} must be an array, or a list that NumPy can make one of, got lists "
+                f"of unequal lengths in sample {len(arrays)} of the batch: pad each sample first, "
+                "pad()(lists) in transform, and batches by pad(axis=(0, 1))"
+            ) from error
+    return arrays
 
 
 def _own(item: Any) -> Any:

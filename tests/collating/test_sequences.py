@@ -118,6 +118,8 @@ PAIR, UNEQUAL = [([1], 1)], [([], []), ([], [1])]
         (ValueError, r"axis 0 only: sample 1 .* shape \(2, 3\)", lambda: padded(OTHER_AXIS)),
         (ValueError, "along axis 0 only", lambda: ragged()(OTHER_AXIS)),
         (ValueError, r"; pad\(axis=\(0, 1\)\) pads them", lambda: padded([EYE[1:], EYE[:, 1:]])),
+        (ValueError, "lengths in sample 1 .*: pad each", lambda: padded([[[1]], [[1, 2], [3]]])),
+        (ValueError, r"sample\['b'\] must be an", lambda: ragged()([{"b": [[1, 2], [3]]}])),
         (ValueError, "along axis 3 only", lambda: pad(0, axis=3)(OTHER_AXIS)),
         (ValueError, r"\[1\] must have equal shapes", lambda: padded(UNEQUAL, value=(0, None))),
         (TypeError, "a number that uint8 holds", lambda: padded(of(1, dtype="u1"), value=-100)),
