@@ -320,7 +320,8 @@ def _patch_get_data_adapter() -> None:
         call = next(reversed(calls_here()), None)
         if call is None:
             _warn_of_lost_wrappers()
-        x._with_length()
+        if x._with_length()._plan.check_length():  # TensorFlow reads before the first epoch begins.
+            x._engine.refresh()
         part = internals.shard_of(answer)
         if part is None and internals.tensorflow_shards(call and call.model):
             part = 0, 1
