@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from adapters import ImageDecoder
 from adapters.generators import DECODE, generator
-from adapters.images.geometry import Crop, cut, random_resized
+from adapters.images.geometry import Crop, random_resized
 from tests.images.pictures import encoded, picture
 
 PHOTO = picture(37, 53)
@@ -192,23 +192,3 @@ def test_random_resized_is_uniform():
     assert distance_to_uniform(aspects, math.log(3 / 4), math.log(4 / 3)) < 0.03
     places = [crop.left / (1000 - crop.width) for crop in crops]
     assert distance_to_uniform(places, 0, 1) < 0.03
-
-
-@pytest.mark.parametrize(
-    ("size", "resize_short", "crop"),
-    [
-        ((4, 6), 10, Crop((20, 40), (10, 20), 3, 7, 4, 6, False)),
-        ((10, 20), 10, Crop((20, 40), (10, 20), 0, 0, 10, 20, False)),
-        ((11, 20), 10, Crop((20, 40), (10, 20), 0, 1, 10, 18, False)),
-        ((5, 5), None, Crop((20, 40), None, 0, 10, 20, 20, False)),
-        ((60, 60), None, Crop((20, 40), None, 0, 10, 20, 20, False)),
-    ],
-)
-def test_cut_in_the_middle(size, resize_short, crop):
-    assert cut(20, 40, size, resize_short, False, None) == crop
-
-
-def test_cut_is_anywhere():
-    rng = np.random.default_rng(0)
-    lefts = [cut(20, 25, (5, 5), None, False, rng).left for _ in range(200)]
-    assert set(lefts) == set(range(6))

@@ -335,19 +335,3 @@ def test_crc_of_long_parts(size):
     data = np.random.default_rng(size).bytes(size + 3) * (400_000 // size)
     begins = range(3, len(data), size + 3)
     assert_crcs_are_pythons(data, [(begin, begin + size) for begin in begins])
-
-
-@pytest.mark.parametrize(
-    ("data", "crc"),
-    [
-        (bytes(32), 0x8A9136AA),
-        (b"\xff" * 32, 0x62A8AB43),
-        (bytes(range(32)), 0x46DD794E),
-        (bytes(range(31, -1, -1)), 0x113FDB5C),
-    ],
-)
-def test_crc_is_that_of_rfc_3720(data, crc):
-    """Its appendix B.4."""
-    assert tfrecord.masked_crc(data) == tfrecord.masked(crc)
-    found = tfrecord.masked_crcs_of(memoryview(b"a" + data), np.array([1]), np.array([33]))
-    assert found.tolist() == [tfrecord.masked(crc)]

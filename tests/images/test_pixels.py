@@ -362,14 +362,6 @@ def test_more_bands_than_opencv_has_are_resized(interpolation):
     np.testing.assert_array_equal(all_of_them, one.repeat(600, 2))
 
 
-@pytest.mark.parametrize("orientation", [3, 6])
-def test_tiff_is_as_large_as_opencv_turns_it(orientation):
-    content = turned("TIFF", orientation)
-    found = decode(content)
-    assert size_of(content) == found.shape[:2]
-    np.testing.assert_array_equal(found, by_opencv(content))
-
-
 @pytest.mark.parametrize("is_big", [False, True])
 @pytest.mark.parametrize("order", "<>")
 def test_tiff_of_every_order_says_its_size(order, is_big):
