@@ -10,12 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adapters import Blocks, Feature, RecordWriter, open_records, pack
+from adapters import Blocks, Feature, open_records, pack
 from adapters.batch.arranging import bytes_of_samples, order_of
 from adapters.batch.blocks import BlockOrder
 from adapters.batch.order import Order
 from adapters.sources import as_source
 from tests.fuzzing import examples
+from tests.sources.record_files import write
 
 
 def order(size, block, window, batch_size=16, seed=0, shard=(0, 1)):
@@ -213,8 +214,6 @@ def test_sorted_labels_that_pack_shuffled_are_fine(caplog, packed):
 
 
 def test_sorted_labels_of_damaged_records(caplog, tmp_path):
-    with RecordWriter(tmp_path / "x.rec", format="recordio") as writer:
-        for _ in range(300):
-            writer.write(b"no image")
-    with open_records(tmp_path / "x.rec", decode="image") as records:
+    path = write(tmp_path / "x.rec", "recordio", [b"no image"] * 300)
+    with open_records(path, decode="image") as records:
         assert told(caplog, records, Blocks(1000, 2)) == []

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from adapters import pad
-from adapters.batch.collate import as_leaf, collate
+from adapters.batch.collate import collate
 from adapters.sources import ArraySource
 from adapters.structure import flatten
 from tests.batches import exact
@@ -65,9 +65,9 @@ def test_samples_become_a_batch(samples, batch):
 @pytest.mark.parametrize(
     ("samples", "batch"),
     [
-        ([("a", 1), ("bc", 2)], (objects("a", "bc"), np.array([1, 2]))),
+        ([("a", 1), ("", 2), ("bc", 3)], (objects("a", "", "bc"), np.array([1, 2, 3]))),
         ([["a", [1, 2]], ["b", [3, 4]]], (objects("a", "b"), np.array([[1, 2], [3, 4]]))),
-        ([b"a\0", b"\0"], objects(b"a\0", b"\0")),
+        ([b"a\0", b"\0", b""], objects(b"a\0", b"\0", b"")),
         ([{1}, {2, 3}], objects({1}, {2, 3})),
         ([2**70, 1], objects(2**70, 1)),
         ([1, "a"], objects(1, "a")),
@@ -208,12 +208,3 @@ def test_mappings_of_other_kinds_are_dicts(kind, made):
     assert exact(flatten(kind({"b": 1, "a": (2, None)}))) == exact(
         flatten({"b": 1, "a": (2, None)})
     )
-
-
-# --- leaves ---
-
-
-@pytest.mark.parametrize("text", ["", "a", b"", b"a\0"])
-def test_text_and_bytes_are_leaves_of_one_object(text):
-    leaf = as_leaf(text)
-    assert (leaf.shape, leaf.dtype, leaf[()]) == ((), np.dtype(object), text)
