@@ -8,23 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adapters import RecordError, RecordWriter, open_records, pack
+from adapters import RecordError, open_records, pack
 from adapters.packing import convert, verify
 from adapters.records import CODECS, example, irheader
 from adapters.records.irheader import HEADER
 from tests.packing.materials import SUFFIXES, files_in, jpeg
+from tests.sources.record_files import write
 
 OTHER = {"recordio": "tfrecord", "tfrecord": "recordio"}
 LABELS = [3, -2, 0.5, [1, 2, 3], [0.25, -1], -0.0, float("inf"), 2**24, float(np.float32(1e30))]
 SAMPLES = [(jpeg(number), label) for number, label in enumerate(LABELS)]
 formats = pytest.mark.parametrize("format", OTHER)
-
-
-def written(path: Path, format: str, *records: bytes) -> Path:
-    with RecordWriter(path, format=format) as writer:
-        for record in records:
-            writer.write(record)
-    return path
 
 
 def labelled(label: Any) -> bytes:
@@ -63,14 +57,14 @@ def test_samples_are_the_same_and_right(tmp_path, format):
 
 @pytest.mark.parametrize("identity", [0, 2**63 - 1, 2**63, 2**64 - 1])
 def test_ids_come_back(tmp_path, identity):
-    source = written(tmp_path / "a.rec", "recordio", irheader.pack(1, identity, jpeg(0)))
+    source = write(tmp_path / "a.rec", "recordio", [irheader.pack(1, identity, jpeg(0))])
     convert(source, tmp_path / "b.tfrecord", format="tfrecord")
     convert(tmp_path / "b.tfrecord", tmp_path / "c.rec", format="recordio")
     assert (tmp_path / "c.rec").read_bytes() == source.read_bytes()
 
 
 def test_id_of_an_example_without_one_is_0(tmp_path):
-    source = written(tmp_path / "a.tfrecord", "tfrecord", labelled(5))
+    source = write(tmp_path / "a.tfrecord", "tfrecord", [labelled(5)])
     convert(source, tmp_path / "b.rec", format="recordio")
     assert open_records(tmp_path / "b.rec")[:] == [irheader.pack(5, 0, jpeg(0))]
 
@@ -81,7 +75,7 @@ def test_records_without_images_are_copied(tmp_path, format, target):
     """Or none, or such as have that format."""
     records = [b"", b"abc", bytes(100), jpeg(0), example.encode({"words": ["a", "b"]})]
     for some in (records, []):
-        source = written(tmp_path / "source", format, *some)
+        source = write(tmp_path / "source", format, some)
         assert convert(source, tmp_path / "target", format=target) == len(some)
         assert open_records(tmp_path / "target", format=target)[:] == some
 
@@ -119,18 +113,18 @@ def damaged(path: Path) -> Path:
 
 
 def no_image(path: Path) -> Path:
-    return written(path, "recordio", irheader.pack(1, 0, jpeg(0)), b"short")
+    return write(path, "recordio", [irheader.pack(1, 0, jpeg(0)), b"short"])
 
 
 def of_label(label: Any) -> Any:
     """A right record, and one with a label that RecordIO can't hold."""
-    return lambda path: written(path, "tfrecord", labelled(5), labelled(label))
+    return lambda path: write(path, "tfrecord", [labelled(5), labelled(label)])
 
 
 def behind_another(format: str) -> Any:
     """An image behind a record that is none must not be copied with its header."""
     image = CODECS[format].envelope.pack(jpeg(1), 1, 1)
-    return lambda path: written(path, format, b"", image)
+    return lambda path: write(path, format, [b"", image])
 
 
 NONE_BEFORE = r"record 1.*expected no image, as in the first record"

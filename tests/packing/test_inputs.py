@@ -143,25 +143,6 @@ def test_list_says_label_and_id(tmp_path, lines, expected):
         assert [(label, identity) for label, identity, _ in found] == expected
 
 
-@pytest.mark.parametrize(
-    ("line", "why"),
-    [
-        ("0\ta.jpg", "no label"),
-        ("1.5\t1\ta.jpg", "invalid literal"),
-        ("-1\t1\ta.jpg", "a number below 0"),
-        (f"{2**63}\t1\ta.jpg", "a number .* above"),
-    ],
-)
-def test_list_with_a_wrong_line_is_refused(tmp_path, line, why):
-    source = listed(tmp_path, f"0\t1\ta.jpg\n\n{line}\n")
-    for on_error in ("raise", "skip"):
-        with pytest.raises(ValueError, match=rf"images\.lst, line 3: .*\({why}"):
-            packed_of(source, tmp_path / "out", on_error=on_error)
-    source.write_text("\n")
-    with pytest.raises(ValueError, match="at least one image"):
-        packed_of(source, tmp_path / "out")
-
-
 def test_list_with_a_missing_file(tmp_path):
     source = listed(tmp_path, "0\t1\tmissing.jpg\n1\t2\ta.jpg\n2\t3\tsub\n")
     with pytest.raises(FileNotFoundError, match=r"missing\.jpg"):

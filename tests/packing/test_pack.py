@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 
 from adapters import __version__, open_images, open_records, pack, split
-from adapters.images import decode
 from adapters.packing import Manifest, convert, verify
 from adapters.packing.manifest import Skipped
 from adapters.records import index_paths, irheader
@@ -304,17 +303,6 @@ def test_mxnet_reads_what_was_packed(tmp_path, mx_recordio):
         ([4.0], 0, jpeg(0)),
         ([0.5, 2.0], 1, jpeg(1)),
     ]
-
-
-@pytest.mark.filterwarnings("ignore:Please import `csr_matrix`:DeprecationWarning")
-def test_gluon_reads_what_was_packed(tmp_path, mx_recordio):
-    import mxnet
-
-    pack([(jpeg(n), n) for n in range(3)], tmp_path / "x.rec", format="recordio")
-    read = mxnet.gluon.data.vision.ImageRecordDataset(str(tmp_path / "x.rec"))
-    assert [label for _, label in (read[n] for n in range(3))] == [0.0, 1.0, 2.0]
-    assert np.array_equal(read[2][0].asnumpy(), decode(jpeg(2)))
-    read._record.close()
 
 
 def test_tensorflow_reads_what_was_packed(tmp_path, tf):

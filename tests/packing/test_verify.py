@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from adapters import RecordWriter, pack
+from adapters import pack
 from adapters.packing import verify
 from adapters.records import CODECS, RecordFiles, example
 from tests.packing.materials import FORMATS, SUFFIXES, image, jpeg
-from tests.sources.record_files import damage
+from tests.sources.record_files import damage, write
 
 IMAGES = 4
 
@@ -43,9 +43,7 @@ def test_right_files(tmp_path, format, encoding):
 
 
 def test_right_records_without_images(tmp_path):
-    with RecordWriter(tmp_path / "x.tfrecord", format="tfrecord") as writer:
-        for record in (b"", b"abc", example.encode({"word": "x"})):
-            writer.write(record)
+    write(tmp_path / "x.tfrecord", "tfrecord", [b"", b"abc", example.encode({"word": "x"})])
     assert verify(tmp_path / "x.tfrecord") == (3, [])
     floats = image(0).astype("float32")
     pack([(floats, 1)], tmp_path / "x.rec", format="recordio", encoding="raw")
@@ -100,9 +98,8 @@ def test_damaged_image_is_named(tmp_path, format, number, content):
     """Also the first one, by which a file may be told to be full of images."""
     path = tmp_path / f"x{SUFFIXES[format]}"
     envelope = CODECS[format].envelope
-    with RecordWriter(path, format=format) as writer:
-        for each in range(IMAGES):
-            writer.write(envelope.pack(content if each == number else jpeg(each), each, each))
+    contents = [content if each == number else jpeg(each) for each in range(IMAGES)]
+    write(path, format, (envelope.pack(each, n, n) for n, each in enumerate(contents)))
     good, (found,) = verify(path)
     assert (good, found.split(", byte")[0]) == (IMAGES - 1, f"{path}, record {number}")
 
@@ -115,8 +112,7 @@ def test_manifest_names_all_unreadable_and_changed_files(tmp_path):
     first, second, *_, last = sorted(tmp_path.glob("*.rec"))
     first.unlink()
     first.mkdir()
-    with RecordWriter(second, format="recordio") as writer:  # It is right in itself.
-        writer.write(b"another")
+    write(second, "recordio", [b"another"])  # It is right in itself.
     last.unlink()
     found = problems(tmp_path / "x.json")
     expected = [f"{first}: Is a directory", f"{second}: SHA-256 ", f"{last}: missing"]

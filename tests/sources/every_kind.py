@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from adapters import Feature, ImageDecoder, RecordWriter, open_images, open_records
+from adapters import Feature, ImageDecoder, open_images, open_records
 from adapters.records import example
 from adapters.sources import Source, as_source
 from tests.images.pictures import encoded, picture
-from tests.sources.record_files import raw_file, write_images
+from tests.sources.record_files import raw_file, write, write_images
 
 SIZE = 24
 X = np.arange(SIZE * 6, dtype=np.int32).reshape(SIZE, 2, 3)
@@ -50,11 +50,9 @@ def _folder(folder: Path) -> Source:
 
 
 def _features(folder: Path, *shape: int | None) -> Source:
-    path = folder / "features.tfrecord"
-    with RecordWriter(path, format="tfrecord") as writer:
-        for n in range(SIZE):
-            values = [n, n + 1] if shape != (None,) else list(range(n % 3))
-            writer.write(example.encode({"ids": values, "label": [n]}))
+    lists = [[n, n + 1] if shape != (None,) else list(range(n % 3)) for n in range(SIZE)]
+    records = [example.encode({"ids": ids, "label": [n]}) for n, ids in enumerate(lists)]
+    path = write(folder / "features.tfrecord", "tfrecord", records)
     ids = Feature("int64", shape, default=0) if None in shape else Feature("int64", shape)
     return open_records(path, decode={"ids": ids, "label": Feature("int64")})
 

@@ -91,14 +91,6 @@ def test_array_like_is_not_read_whole():
     assert isinstance(as_source(File()), MapSource)
 
 
-def test_sequence_is_shuffled_and_sharded():
-    plans = [
-        plan_of(SequenceSource([10, 11, 12, 13], False), 1, shuffle=True, shard=(index, 2))
-        for index in range(2)
-    ]
-    assert sorted(epoch_of(plans[0]) + epoch_of(plans[1])) == [10, 11, 12, 13]
-
-
 def test_sequence_without_batches_is_refused():
     with pytest.raises(ValueError, match="source must hold at least one batch, got 0"):
         SequenceSource([], False)

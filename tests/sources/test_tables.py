@@ -289,11 +289,13 @@ def test_mxnet_list(photos, text, expected, dtype):
 
 
 @pytest.mark.parametrize(
-    "line", ["0\tx/1.jpg", "0\t1\t", "zero\t1\tx/1.jpg", "0\tcat\tx/1.jpg", "0 1 x"]
+    "line",
+    ["0\tx/1.jpg", "0\t1\t", "zero\t1\tx/1.jpg", "0\tcat\tx/1.jpg", "0 1 x"]
+    + ["1.5\t1\tx/1.jpg", "-1\t1\tx/1.jpg", f"{2**63}\t1\tx/1.jpg"],
 )
 def test_mxnet_list_names_a_wrong_line(photos, line):
-    path = csv_file(photos, f"0\t1\tx/1.jpg\n{line}\n", "train.lst")
-    with pytest.raises(ValueError, match=r"train\.lst, line 2: must be number, label"):
+    path = csv_file(photos, f"0\t1\tx/1.jpg\n\n{line}\n", "train.lst")
+    with pytest.raises(ValueError, match=r"train\.lst, line 3: must be number, label"):
         open_images(path)
 
 
