@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import pickle
 import random
 from collections.abc import Callable
 from typing import Any
@@ -17,11 +16,10 @@ from mxnet.gluon.data.vision.transforms import Cast, Compose, ToTensor
 
 from adapters import Buckets, gluon_loader
 from adapters import pad as pad_collate
-from adapters.engine.serialization import pickled_apart
 from tests.gluon import data_sets
 from tests.gluon.data_sets import assert_same, labels, nd, numpy_semantics, outline, pixels, theirs
 from tests.gluon.executors import THREADS as THREADS_2
-from tests.gluon.executors import every_quick_executor, opened
+from tests.gluon.executors import opened
 from tests.gluon.test_parity import INLINE, ND_INLINE_AND_NP_ON_THREADS, ours
 from tests.plans import notes_of
 
@@ -169,14 +167,6 @@ def test_process_gives_the_kind_of_array_of_a_batchify(kind, semantics):
 
 
 # --- collates of this package ---
-
-
-def test_small_arrays_are_pickled_whole():
-    with numpy_semantics(True):
-        arrays = [nd(np.array(3)), nd(np.zeros((0, 2))), nd(np.ones(4, "float16")), nd(pixels()[0])]
-        content, buffers, _ = pickled_apart(arrays)
-        assert buffers == []
-        assert_same(pickle.loads(content)[0], arrays)
 
 
 def test_members_of_a_fixed_size_keep_it_beside_buckets():
@@ -367,12 +357,6 @@ def test_samples_of_one_buffer_are_right_beside_one_that_fails(on_error, executo
     with opened(one_buffer([0, 1, 2, 3], unreadable=1), executor, on_error=on_error) as loader:
         (batch,) = held_one(loader)
     assert batch == [0, 2 if on_error == "skip" else -1, 2, 3]
-
-
-@every_quick_executor
-def test_samples_of_one_buffer_are_right_after_a_batch_of_equals(executor):
-    with opened(one_buffer([5, 5, 5, 5, 6, 7, 8, 9]), executor) as loader:
-        assert held_one(loader) == [[5, 5, 5, 5], [6, 7, 8, 9]]
 
 
 # Of memory with room for three.

@@ -18,8 +18,8 @@ from mxnet.recordio import pack as pack_record
 
 from adapters import Boxes, Feature, ImageDecoder, RecordError, open_images, open_records
 from adapters.records import irheader
-from tests.gluon.data_sets import assert_same, numpy_semantics, theirs, values
-from tests.gluon.executors import EXECUTORS, PROCESSES, THREADS, opened
+from tests.gluon.data_sets import assert_same, theirs, values
+from tests.gluon.executors import PROCESSES, THREADS, opened
 from tests.images.pictures import encoded, picture
 from tests.packing.materials import image, jpeg
 from tests.plans import batch_of, notes_of, plan_of
@@ -29,11 +29,6 @@ from tests.sources.image_folders import folder, put, varied_and_packed
 from tests.sources.record_files import FORMATS, SIZE, damage, jpeg_file, write, write_images
 
 RANDOM = ImageDecoder(16, crop="random_resized", flip=True)
-DECODES: dict[str, Any] = {
-    "image": "image",
-    "random": RANDOM,
-    "float": ImageDecoder(8, dtype="float32", layout="NCHW", mean=100, std=50),
-}
 
 
 @pytest.fixture(scope="module")
@@ -67,23 +62,6 @@ def test_image_gives_what_mxnets_own_data_set_gives(tmp_path):
     expected = theirs(ImageRecordDataset(path), batch_size=4)
     with opened(open_records(path, decode="image"), "inline") as loader:
         assert_same(list(loader), expected)
-
-
-@pytest.mark.parametrize(
-    ("format", "decode", "semantics"),
-    [("tfrecord", "image", True), ("recordio", "random", True), ("recordio", "float", False)],
-)
-def test_every_executor_gives_the_same_bits(files, format, decode, semantics):
-    with numpy_semantics(semantics):
-        passes = []
-        for executor in EXECUTORS:
-            source = open_records(files[format], decode=DECODES[decode])
-            with opened(source, executor, shuffle=True, seed=3) as loader:
-                passes.append([*loader, *loader])
-        kind = mx.np.ndarray if semantics else mx.nd.NDArray
-        assert {type(member) for batch in passes[0] for member in batch} == {kind}
-        assert_same(passes[1], passes[0])
-        assert_same(passes[2], passes[0])
 
 
 def test_random_crop_is_that_of_safe_sequence(files):

@@ -24,7 +24,6 @@ from mxnet.gluon.data.vision.transforms import (
 from mxnet.gluon.nn import HybridSequential
 
 from adapters import gluon_loader
-from adapters.engine.tuning import obstacle_to_processes
 from adapters.gluon.stages import STAGES, Stage
 from tests.gluon.data_sets import assert_same, nd, numpy_semantics, pixels, theirs
 
@@ -383,12 +382,3 @@ def test_own_stage(monkeypatch, capsys):
     assert InvertedStage.batches == 3
     assert "Inverted: a batch at a time" in capsys.readouterr().out
     np.testing.assert_array_equal(np.concatenate(at_once), np.concatenate(one_by_one))
-
-
-def test_layers_that_were_used_go_to_processes():
-    """What a layer has compiled can't be pickled, and isn't needed."""
-    blocks = transforms.Compose([transforms.RandomColorJitter(0.4), transforms.ToTensor()])
-    data = ArrayDataset(mx.nd.ones((4, 8, 8, 3)), range(4)).transform_first(blocks)
-    with gluon_loader(data, 2, num_workers=0) as loader:
-        next(iter(loader))
-        assert not obstacle_to_processes(loader._plan)
