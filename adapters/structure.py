@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 # Immutable types that are common in samples.
-_UNCHANGING = (int, str, float, bytes, bool, type(None))
+_UNCHANGING = frozenset({int, str, float, bytes, bool, type(None)})
 
 _PLAIN = (np.ndarray, np.generic, int, float)
 
@@ -97,22 +97,29 @@ def is_numbers(tree: Any) -> bool:
 
 def private(item: Any) -> Any:
     """Copy whatever a function may write to, so that the stored original stays unchanged."""
-    if type(item) in _UNCHANGING:
+    kind = type(item)
+    if kind in _UNCHANGING:
         return item
     if isinstance(item, np.ndarray):
         return item.copy() if item.flags.writeable else item
-    if isinstance(item, np.void):  # A row of a structured array is a view of it.
-        return item.copy()
+    if kind is tuple:  # These and dicts first: most samples are one.
+        return tuple([each if type(each) in _UNCHANGING else private(each) for each in item])
+    if kind is dict:
+        return {
+            name: each if type(each) in _UNCHANGING else private(each)
+            for name, each in item.items()
+        }
+    if isinstance(item, np.generic):  # A row of a structured array is a view of it.
+        return item.copy() if isinstance(item, np.void) else item
     if isinstance(item, dict):
         mapping = copy.copy(item)
         for name, member in item.items():
             dict.__setitem__(mapping, name, private(member))  # A Counter's update would add.
         return mapping
-    if type(item) is tuple or hasattr(item, "_fields"):
-        members = [private(member) for member in item]
-        return tuple(members) if type(item) is tuple else type(item)(*members)
-    if type(item) is list:
-        return [private(member) for member in item]
+    if hasattr(item, "_fields"):
+        return kind(*map(private, item))
+    if kind is list:
+        return list(map(private, item))
     if isinstance(item, (list, bytearray, set, array.array)):
         return copy.copy(item)
     if isinstance(item, memoryview) and not isinstance(item.obj, bytes):
