@@ -16,8 +16,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from adapters.generators import generator
+from adapters.generators import Generators, generator
 
 # NumPy's stubs are incomplete.
 _numpy: Any = np.random
@@ -81,11 +82,24 @@ def left_to_others() -> Iterator[None]:
 
 def seed(used: frozenset[str], own_seed: int, epoch: int, number: int, stream: int) -> None:
     """Seed the used generators, within ``seeded``, by the same arguments as ``generator``'s."""
-    if not used:
-        return
+    if used:
+        seed_with(used, _drawn(generator(own_seed, epoch, number, stream)))
+
+
+def seeds(own_seed: int, epoch: int, numbers: NDArray[np.int64], stream: int) -> list[int]:
+    """Draw what ``seed`` seeds with for each of these samples, in half the time."""
+    return list(map(_drawn, map(Generators(own_seed, epoch, stream, numbers), range(len(numbers)))))
+
+
+def _drawn(rng: np.random.Generator) -> int:
+    # The same number as ``integers(2**31)``, in 0.3 us instead of 2.
+    return int(rng.bit_generator.random_raw() & 0xFFFFFFFF) >> 1
+
+
+def seed_with(used: frozenset[str], drawn: int) -> None:
+    """Seed the used generators, within ``seeded``, with a number from ``seeds``."""
     if _draws is not None:
         _draws.look()
-    drawn = int(generator(own_seed, epoch, number, stream).integers(2**31))
     if "random" in used:
         random.seed(drawn)
     if "numpy" in used:

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from adapters.arguments import check_function
-from adapters.generators import Generators, chosen, generator, generator_argument
+from adapters.generators import GLOBAL, Generators, chosen, generator, generator_argument
+from adapters.seeding import seeds
 from tests.plans import epoch_of, plan_of
 
 
@@ -88,3 +89,9 @@ def test_decorator_that_supplies_rng():
 
     check_function("transform", seeded, "sample")
     assert (generator_argument(seeded), generator_argument(passed)) == (None, "rng")
+
+
+def test_seeds_of_many_samples_are_those_of_each():
+    numbers = np.array([0, 5, 2**40, 2**62])
+    singly = [int(generator(3, 7, number, GLOBAL).integers(2**31)) for number in numbers.tolist()]
+    assert seeds(3, 7, numbers, GLOBAL) == singly

@@ -44,7 +44,7 @@ from adapters.generators import (
     generator_argument,
 )
 from adapters.ownership import apart, taken
-from adapters.seeding import draws_noted, seed, seeded
+from adapters.seeding import draws_noted, seed, seed_with, seeded, seeds
 from adapters.sources import Source
 from adapters.structure import private, unflatten
 
@@ -312,13 +312,14 @@ class SourcePlan(Plan):
         """Fetch and transform samples one after another, with ``on_error``."""
         epoch, draws = key.epoch, self.draws
         at_once = self._at_once(key, numbers)
+        drawn = seeds(self.seed, epoch, numbers, GLOBAL) if draws else []
         transform, rng, stored = self.transform, self._argument, self.source.stored
         fetch = functools.partial(self.fetched, epoch) if self.source.draws else self.source.sample
         users_code = transform is not None or self.source.makes_samples or callable(self.on_error)
         for row, number in enumerate(numbers.tolist()):
             try:
                 if draws:
-                    seed(draws, self.seed, epoch, number, GLOBAL)
+                    seed_with(draws, drawn[row])
                 if users_code:
                     place.sample(number)
                 sample = fetch(number) if at_once is None else at_once[row]

@@ -26,7 +26,7 @@ from adapters.gluon.ndarrays import as_ndarray, as_numpy, map_arrays
 from adapters.gluon.pipeline import Column, NativeOp, Pipeline, PythonOp, in_range, integers
 from adapters.gluon.stages import uniforms
 from adapters.ownership import detached
-from adapters.seeding import seed, seeded
+from adapters.seeding import seed, seed_with, seeded, seeds
 from adapters.sources import Source, Stored, stretch_of, take_rows
 from adapters.structure import flatten, to_array
 
@@ -247,11 +247,14 @@ class Runner:
         originals: list[Any] = []
         draws, epoch = request.draws, request.key.epoch
         numbers = request.numbers.tolist()
+        if draws:
+            places = request.numbers & (2**63 - 1)  # A user's may be negative.
+            drawn = seeds(self._seed, epoch, places, _SEEDS + place)
         try:
             for row in range(len(names)):
                 request.place.sample(numbers[row], place + FIRST_RUN)
                 if draws:
-                    seed(draws, self._seed, epoch, numbers[row] % 2**63, _SEEDS + place)
+                    seed_with(draws, drawn[row])
                 sample = next(samples)
                 for op in ops:
                     sample = op(sample)
