@@ -8,8 +8,8 @@
 
 A bucket has all samples longer than the previous bound, up to its own. The samples of a bucket are
 combined at random, and batches come in random order. At most one batch per bound mixes two buckets,
-and one batch mixes the first and the last. The last batch, if it isn't full, may have samples of
-any bucket.
+and one batch mixes the first and the last. The last batch, if it isn't full, comes from the bucket
+with the most samples, if these suffice, so that it has the same shape in every epoch.
 
 A batch here is that of all shards together, ``batch_size * count`` positions. So the order depends
 only on that product, and without ``shuffle`` not even on that.
@@ -156,7 +156,7 @@ class BucketOrder(Arrangement):
             if len(full):
                 used, at = np.unique(batches[full], return_inverse=True)
                 batches[full] = permute(used, whole, (*key, BUCKETS))[at]
-        places += batches * group + chosen(size, (*key, BUCKETS))
+        places += batches * group + self._offset(whole * group, (*key, BUCKETS))
         places %= size
         buckets = np.searchsorted(self.starts, places, "right") - 1
         for bucket in np.flatnonzero(np.bincount(buckets)).tolist():
@@ -166,6 +166,15 @@ class BucketOrder(Arrangement):
             places[inside] = own + begin
         numbers: NDArray[np.int64] = self.samples[places]
         return numbers
+
+    def _offset(self, full: int, key: tuple[int, ...]) -> int:
+        """Choose the place where the first batch begins; the last one begins ``full`` later."""
+        rest, counts = self.size - full, np.diff(self.starts)
+        largest = int(counts.argmax())
+        room = int(counts[largest]) - rest
+        if not rest or room < 0:
+            return chosen(self.size, key)
+        return int(self.starts[largest]) + chosen(room + 1, key) - full
 
 
 def _bounds(lengths: NDArray[Any], shapes: int) -> list[Any]:

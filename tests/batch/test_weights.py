@@ -242,6 +242,15 @@ def test_buckets_are_random_within_and_in_their_order():
     assert not others & {frozenset(batch.tolist()) for batch in batches}
 
 
+def test_buckets_rest_is_of_the_largest():
+    """So a last batch that isn't full has one shape in all epochs."""
+    lengths = lengths_of(0.4, 1005)
+    buckets = np.searchsorted(Buckets(lengths).bounds, lengths)
+    rests = [batches_of(lengths, 16, epoch)[-1] for epoch in range(20)]
+    assert {len(rest) for rest in rests} == {1005 % 16}
+    assert set(buckets[np.stack(rests)].ravel()) == {np.bincount(buckets).argmax()}
+
+
 def test_buckets_without_shuffle_begin_with_the_shortest():
     lengths = np.array([9, 1, 9, 2, 1, 9])
     order = order_of(6, 2, False, bucket_by=Buckets(lengths, 2))
