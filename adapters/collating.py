@@ -17,9 +17,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from adapters.alignment import aligned_empty
+from adapters.alignment import aligned, aligned_empty
 from adapters.arguments import check_integer
 from adapters.batch.collate import Probe, as_leaf, filler
+
+_NUMBERS = frozenset({bool, int, float, np.float32, np.int32, np.int64})
 
 
 class ByMember(abc.ABC):
@@ -92,6 +94,10 @@ class ByMember(abc.ABC):
                 if (item is None) != (first is None):
                     raise _unlike(items, row, where)
             return None
+        if type(first) in _NUMBERS and len(set(map(type, items))) == 1:
+            numbers = np.array(items)  # Saves 0.8 us a number.
+            if numbers.dtype == np.dtype(type(first)):  # Larger integers are promoted.
+                return aligned(numbers)
         arrays = _arrays(items, where)
         if value is None or not arrays[0].ndim:
             return stacked(arrays, where)
