@@ -95,14 +95,14 @@ def _put_leaves(tree: Any, treedef: Any, leaves: list[Any]) -> bool:
         return tree is treedef
     if len(tree) != len(treedef):
         return False
-    is_dict = type(treedef) is dict
-    for name, member in treedef.items() if is_dict else enumerate(treedef):
-        if is_dict and name not in tree:
-            return False
-        if type(member) is int:
-            leaves[member] = tree[name]
-        elif not _put_leaves(tree[name], member, leaves):
-            return False
+    try:
+        for name, member in treedef.items() if type(treedef) is dict else enumerate(treedef):
+            if type(member) is int:
+                leaves[member] = tree[name]
+            elif not _put_leaves(tree[name], member, leaves):
+                return False
+    except KeyError:
+        return False
     return True
 
 
