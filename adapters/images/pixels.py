@@ -28,7 +28,8 @@ from adapters.images.geometry import Crop, reduced, reduction
 from adapters.images.opencv import check_size
 
 _T = TypeVar("_T")
-_MOST_BANDS_OF_OPENCV = 512
+# 512 before OpenCV 5.
+_MOST_BANDS_OF_OPENCV = 128
 # If it averages areas of fractions of pixels.
 _MOST_BANDS_OF_AREA = 4
 # Above it, OpenCV's 32-bit arithmetic overflows, and it reads outside of the image.

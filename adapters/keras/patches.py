@@ -395,7 +395,8 @@ reducers += (_reduce, reduce_iterator)
 IMPORTERS["mxnet"] = "adapters.gluon"  # A transform may use it; NumPy may lack names it needs.
 SETTINGS |= pillow.SETTINGS
 SETTINGS |= {
-    ("keras.config", name, f"set_{name}") for name in ("floatx", "epsilon", "image_data_format")
+    ("keras", f"config.{name}", f"config.set_{name}")
+    for name in ("floatx", "epsilon", "image_data_format")
 }
 SETTINGS |= {
     ("torch", "get_default_dtype", "set_default_dtype"),
