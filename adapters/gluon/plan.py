@@ -74,6 +74,7 @@ class GluonPlan(Plan):
     seeded: bool = False
     """True to look for generators again when the data set or a transform has changed."""
     begun: bool = False
+    """True once a pass has begun."""
 
     def __post_init__(self) -> None:
         self._argument = generator_argument(self.batch_transform)

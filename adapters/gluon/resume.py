@@ -307,9 +307,8 @@ class Resume(TrainBegin, EpochBegin, BatchEnd, EpochEnd, TrainEnd):  # type: ign
             path.write_bytes(states)
             self._trainer.load_states(str(path))
         self._loss_scale.update(state.get("loss scale", {}))
-        counts = (
-            self._trainer.optimizer._all_index_update_counts
-        )  # By device, which may differ now.
+        # By device, which may differ now.
+        counts = self._trainer.optimizer._all_index_update_counts
         counted: dict[int, int] = {}
         for each in counts.values():
             counted |= {n: max(count, counted.get(n, 0)) for n, count in each.items()}
