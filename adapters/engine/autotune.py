@@ -9,7 +9,7 @@ the thread that takes the batches, and ``current`` may be read from any thread.
        +------------------- the pace changes ---------------+
 
 While settling, batches made with the previous setting are used up. After a slower setting, the
-first one is used for longer, so that slower ones take about a twentieth of the batches.
+first one is used for longer, so that trying slower ones costs about a fortieth of the time.
 """
 
 from __future__ import annotations
@@ -31,8 +31,12 @@ _PERIODS = 3
 _HOPELESS = 2.0
 # A period in which it is slower by this factor ends after the least number of batches.
 _SLOWER = 1.15
-# Batches with the first setting for each one with a slower setting.
-_REST = 19
+# One in which most batches are slower by this factor ends after this number of them.
+_MUCH_SLOWER, _GLANCE_BATCHES = 1.3, 12
+# Share of the time that trying slower settings may cost.
+_COST = 0.025
+# Batches after a change from computing inline that aren't counted: none are left to be used up.
+_STARTING_BATCHES = 4
 # With batches slower than this, trying fewer workers would cost more than a few batches. They are
 # not tried if several are faster by this factor than one batch alone.
 _SLOW_SECONDS, _CLEARLY = 0.005, 1.3
@@ -74,12 +78,15 @@ class Comparison:
         self._paces: dict[int, list[float]] = {setting: [] for setting in self._settings}
         self._rest = 0
         """Batches with the first setting, before another one is tried."""
-        self._use(self._settings[0])
+        self.current = self._settings[0]
+        """Number of workers to use now."""
+        self._use(self.current)
 
     def _use(self, setting: int) -> None:
-        self.current = setting
-        """Number of workers to use now."""
         self._left_to_settle = self._settle
+        if setting and not self.current:
+            self._left_to_settle = min(self._settle, _STARTING_BATCHES)
+        self.current = setting
         if setting == self._settings[0]:
             self._left_to_settle += self._rest
             self._rest = 0
@@ -100,15 +107,20 @@ class Comparison:
             return
         count, seconds = len(self._moments) - 1, moment - self._moments[0]
         least = _DECIDED_PERIOD_SECONDS if self.decided else _PERIOD_SECONDS
-        full = count >= _PERIOD_BATCHES and (seconds >= least or self._is_slower(seconds / count))
-        if full or (count >= _LONG_PERIOD_BATCHES and seconds >= _LONG_PERIOD_SECONDS):
+        full = count >= _PERIOD_BATCHES and (
+            seconds >= least or self._is_slower(seconds / count, _SLOWER)
+        )
+        slow = count == _GLANCE_BATCHES and self._is_slower(
+            statistics.median(_intervals(self._moments)), _MUCH_SLOWER
+        )
+        if full or slow or (count >= _LONG_PERIOD_BATCHES and seconds >= _LONG_PERIOD_SECONDS):
             self._period_ended(_seconds_per_batch(self._moments), alone_seconds)
 
-    def _is_slower(self, pace: float) -> bool:
+    def _is_slower(self, pace: float, factor: float) -> bool:
         first = self._settings[0]
         if self.decided or self.current == first:
             return False
-        return pace > _SLOWER * self._paces[first][-1]
+        return pace > factor * self._paces[first][-1]
 
     def _settled(self) -> None:
         moments, self._moments = self._moments, []
@@ -125,7 +137,8 @@ class Comparison:
             self._look_for_change()
             return
         if self.current != first:
-            self._rest += _REST * (self._settle + len(self._moments))
+            excess = max(0.0, pace / paces[first][-1] - 1)
+            self._rest += int(excess / _COST * (self._settle + len(self._moments)))
             if pace > _HOPELESS * paces[first][-1]:
                 del paces[self.current]
         elif first > 1 and max(_SLOW_SECONDS, _CLEARLY * pace) < alone_seconds:
@@ -182,8 +195,12 @@ def _seconds_per_batch(moments: list[float]) -> float:
     Only the longest time can be one. Where threads hold each other up, many times are long, and
     count.
     """
-    seconds = [after - before for before, after in itertools.pairwise(moments)]
+    seconds = _intervals(moments)
     longest, total = max(seconds), sum(seconds)
     if longest > max(_GAP * statistics.median(seconds), _GAP_SHARE * total):
         return (total - longest) / (len(seconds) - 1)
     return total / len(seconds)
+
+
+def _intervals(moments: list[float]) -> list[float]:
+    return [after - before for before, after in itertools.pairwise(moments)]
