@@ -75,6 +75,11 @@ def is_jpeg(buffer: memoryview | bytes) -> bool:
     return bytes(buffer[:3]) == _JPEG
 
 
+def is_grey_jpeg(jpeg: memoryview | bytes) -> bool:
+    """True if a JPEG has one channel."""
+    return _regular(_jpeg_header, jpeg)[2] == "Gray"
+
+
 def decode(buffer: memoryview | bytes, wanted: Wanted = PLAIN) -> NDArray[Any]:
     """Decode an image to uint8 (height, width, 3), RGB, or the wanted format.
 

@@ -14,7 +14,7 @@ from adapters.errors import ContentError
 from adapters.images import ImageDecoder, exif, npy, size_of
 from adapters.images import stored as decode_stored
 from adapters.images.bands import AS_STORED, opaque
-from adapters.images.pixels import cropped
+from adapters.images.pixels import cropped, is_grey_jpeg
 from adapters.packing.inputs import Item
 from adapters.records import CODECS
 
@@ -75,9 +75,7 @@ def _resized(encoded: bytes, short: int) -> NDArray[Any]:
     array = npy.read(encoded) if encoded.startswith(npy.MAGIC) else None
     if array is None:
         by_kernel = encoded.startswith(_JPEG)
-        channels: tuple[int, ...] = (3,)
-        if encoded.startswith(_JPEG) and _is_grey(encoded):
-            channels = (1,)
+        channels: tuple[int, ...] = (1,) if by_kernel and is_grey_jpeg(encoded) else (3,)
     else:
         by_kernel = array.dtype == np.uint8 and array.shape[2:] in ((), (1,), (3,))
         channels = array.shape[2:]
@@ -87,11 +85,6 @@ def _resized(encoded: bytes, short: int) -> NDArray[Any]:
         crop = decoder.crop_of(height, width, None)
         resized = cropped(encoded, crop, (crop.height, crop.width), AS_STORED)
     return resized[:, :, 0] if not channels else resized
-
-
-def _is_grey(jpeg: bytes) -> bool:
-    header = importlib.import_module("simplejpeg").decode_jpeg_header(jpeg)
-    return bool(header[2] == "Gray")
 
 
 def _jpeg(pixels: NDArray[Any], quality: int) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
@@ -67,10 +68,11 @@ def test_jpeg_of_an_array(tmp_path):
     [((20, 30), (16, 24)), ((30, 20), (24, 16)), ((8, 10), (16, 20)), ((1, 3), (16, 48))],
 )
 def test_resize_is_of_the_shorter_side(tmp_path, size, resized):
-    for encoding in ("jpeg", "raw"):
-        stored = one(tmp_path, jpeg(1, *size), resize=16, encoding=encoding)[1]
+    subsampled_cmyk = encoded(image(1, *size), "JPEG", "CMYK", subsampling=2)
+    for content, encoding in itertools.product((jpeg(1, *size), subsampled_cmyk), ("jpeg", "raw")):
+        stored = one(tmp_path, content, resize=16, encoding=encoding)[1]
         assert decode(stored).shape == (*resized, 3)
-    expected = ImageDecoder(resize_short=16).decode(jpeg(1, *size))
+    expected = ImageDecoder(resize_short=16).decode(subsampled_cmyk)
     assert np.array_equal(decode(stored), expected)
 
 
