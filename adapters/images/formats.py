@@ -22,6 +22,8 @@ from adapters.errors import ContentError
 from adapters.images import exif, opencv, pillow, tiff
 
 _PNM = re.compile(rb"P[1-6fF](?:\s(?:\s|#[^\r\n]*[\r\n])*(\d+))(?:\s(?:\s|#[^\r\n]*[\r\n])*(\d+))")
+# A BMP of OS/2, of which OpenCV doesn't tell colours from grey.
+_OS2 = re.compile(rb"BM.{12}\x0c\0\0\0", re.DOTALL)
 # Kinds of blocks in a GIF, and the flag of a colour table.
 _EXTENSION, _IMAGE, _TABLE = 0x21, 0x2C, 0x80
 # Pillow's plugins for files that may have a palette.
@@ -44,8 +46,7 @@ def size_in_header(buffer: memoryview | bytes) -> tuple[int, int] | None:
     head = bytes(view[:32])
     try:
         if head.startswith(b"BM"):
-            is_old = struct.unpack_from("<I", view, 14) == (12,)
-            width, height = struct.unpack_from("<HH" if is_old else "<ii", view, 18)
+            width, height = struct.unpack_from("<HH" if _OS2.match(head) else "<ii", view, 18)
             height = abs(height)
         elif _is_webp(head):
             # The size of a canvas; without one, there are at most 16,383 x 16,383.
@@ -115,7 +116,7 @@ def decode(buffer: memoryview | bytes, indices: bool) -> NDArray[Any]:
     if found is not None:
         return found
     try:
-        return opencv.decode(buffer)
+        return opencv.decode(buffer, "IMREAD_COLOR" if _OS2.match(view) else "IMREAD_UNCHANGED")
     except ContentError:
         if kind != "Gif":
             raise

@@ -57,7 +57,8 @@ def jpeg2000(buffer: memoryview | bytes) -> NDArray[Any]:
 
 def indices(buffer: memoryview | bytes, name: str) -> NDArray[np.uint8] | None:
     """Read palette indices by a plugin; None for an image that has grey levels in order instead."""
-    if name == "Bmp" and int.from_bytes(buffer[28:30], "little") > 8:
+    bits_at = 24 if buffer[14:15] == b"\x0c" else 28  # The header of OS/2 is shorter.
+    if name == "Bmp" and int.from_bytes(buffer[bits_at : bits_at + 2], "little") > 8:
         return None
     image = _opened(buffer, name, "the indices of a GIF, BMP or TIFF with a palette need")
     return np.array(image, np.uint8) if image.mode == "P" else None
