@@ -30,7 +30,7 @@ Run = tuple[str, list[str]]
 """Folder, and names of files in it."""
 # Endings of decodable files: for the kernel or libjpeg-turbo, for OpenCV, and NumPy arrays.
 ENDINGS = frozenset(
-    (".jpg", ".jpeg", ".jpe", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff")
+    (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff")
     + (".ppm", ".pgm", ".pbm", ".jp2", ".npy")
 )
 

@@ -71,7 +71,7 @@ ODD = os.fsdecode(b"odd \xff\xfe")
 
 
 @pytest.mark.parametrize(
-    "name", ["a b.jpg", " .jpg", "größe 漢字.JPG", f"{ODD}.jpeg", "UPPER.PNG", "a\nb.JPe"]
+    "name", ["a b.jpg", " .jfif", "größe 漢字.JPG", f"{ODD}.jpeg", "UPPER.PNG", "a\nb.JPe"]
 )
 def test_files_and_classes_may_have_any_name(tmp_path, name):
     source = open_images(put(tmp_path, f"a/{name}", f"b{ODD}/1.jpg"))

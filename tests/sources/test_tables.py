@@ -229,7 +229,7 @@ def test_csv_of_a_name_that_is_not_utf_8(photos):
         ("a,b,c\nx/1.jpg,16777217,0.5\n", tuple("abc"), "float32 holds.* got .*16777217:"),
         ("a;b\nx/1.jpg;1,5\nx/2.jpg;6\n", None, "'b' must have numbers with a .*'1,5': give .*';'"),
         ('a,b\nx/1.jpg,"5 inch\nx/2.jpg,6\n', None, "labels.csv, line 3: .*unexpected end"),
-        ("x/1.jfif,1\nx/2.jpg,2\n", None, "columns must say whether"),
+        ("x/1.heic,1\nx/2.jpg,2\n", None, "columns must say whether"),
         ("", None, "at least one image"),
     ],
 )
