@@ -44,8 +44,10 @@ def decode(buffer: memoryview | bytes, flag: str = "IMREAD_UNCHANGED") -> NDArra
     except cv2.error as error:
         raise ContentError("an image", f"what OpenCV refuses: {error}") from error
     if image is None:
-        shown = bytes(buffer[:8]).hex(" ") or "nothing"
-        found = recognized(bytes(buffer[:HEAD_BYTES]))
+        head = bytes(buffer[:HEAD_BYTES])
+        shown = head[:8].hex(" ") or "nothing"
+        is_damaged = head[:2] in (b"\xff\xd8", b"\x89P")  # A JPEG or PNG.
+        found = None if is_damaged else recognized(head)
         raise ContentError("an image", found or f"{len(encoded)} bytes that begin with {shown}")
     check_size(*image.shape[:2])
     if image.shape[2:] in ((3,), (4,)) and image.dtype in (np.uint8, np.uint16, np.float32):

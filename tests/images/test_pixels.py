@@ -243,6 +243,7 @@ def test_npy_header_bit_changes_no_pixel():
     [
         (b"", "0 bytes that begin with nothing"),
         (b"a text", "6 bytes that begin with 61 20 74 65 78 74"),
+        (b"\x89PNG\r\n", "6 bytes that begin with 89 50 4e 47 0d 0a"),
         (b"\0\0\0\x18ftypheic", "a HEIC: convert it .*"),
         (bytes(1000), "1000 bytes that begin with 00 00 00 00 00 00 00 00"),
     ],
