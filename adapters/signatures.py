@@ -34,10 +34,6 @@ _OTHERS = {
     b"ORC": "an ORC file: read it with pyarrow, and give the columns as arrays",
     b"\x89HDF": "an HDF5 file: read it with h5py, and give the data sets as arrays",
     b"\x93NUMPY": "an array in NPY's format: numpy.load(..., mmap_mode='r') reads it",
-    b"\x93YUV420": (
-        'YUV planes, which earlier versions packed: pack the images again, with encoding="raw" '
-        'or "jpeg"'
-    ),
     b"SQLite format 3": "an SQLite database",
     b"\xff\xd8\xff": "a JPEG: image files are for open_images",
     b"\x89PNG": "a PNG: image files are for open_images",

@@ -19,8 +19,7 @@ from adapters.records.tensor import refuse_tensor
 
 IMAGE, LABEL, ID = "image/encoded", "image/class/label", "image/id"
 # First bytes of the image encodings that identify a file of images.
-IMAGE_BEGINS: tuple[bytes, ...] = (b"\xff\xd8\xff", b"\x89PNG\r\n", b"\x93NUMPY", b"\x93YUV420")
-IMAGE_BEGINS += (b"GIF8", b"BM", b"RIFF", b"II*\0")
+IMAGE_BEGINS = (b"\xff\xd8\xff", b"\x89PNG\r\n", b"\x93NUMPY", b"GIF8", b"BM", b"RIFF", b"II*\0")
 _ID_MASK = (1 << 64) - 1
 
 Names = tuple[str, str]

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from adapters import RecordError, pack
-from adapters.errors import ContentError
 from adapters.images import ImageDecoder, decode
 from tests.images.pictures import encoded, npy
 from tests.packing.materials import FORMATS, image, jpeg, packed
@@ -85,13 +84,6 @@ ANY = [np.arange(24).reshape(2, 3, 4).astype(each) for each in ("f4", "f8", "i2"
 )
 def test_raw_is_npy_of_any_numbers(tmp_path, content, stored):
     assert one(tmp_path, content, encoding="raw")[1] == npy(stored)
-
-
-def test_yuv_is_no_encoding_any_more(tmp_path):
-    with pytest.raises(ValueError, match=r'encoding must be one of "jpeg", "raw", got .yuv420'):
-        one(tmp_path, image(1), encoding="yuv420")
-    with pytest.raises(ContentError, match=r'YUV planes, .*encoding="raw" or "jpeg"'):
-        decode(b"\x93YUV420\x01" + b"\x01\0\0\0" * 2 + b"\x80" * 3)
 
 
 RAW = {"encoding": "raw"}
