@@ -53,6 +53,9 @@ def jpeg_segments(view: memoryview) -> Iterator[tuple[int, memoryview]]:
     """Yield marker and data of each segment before a JPEG's first scan."""
     at = 2
     while at + 4 <= len(view) and view[at] == 0xFF and view[at + 1] != _SCAN:
+        if view[at + 1] == 0xFF:  # Filling.
+            at += 1
+            continue
         end = at + 2 + int.from_bytes(view[at + 2 : at + 4], "big")
         yield view[at + 1], view[at + 4 : end]
         at = end

@@ -366,9 +366,12 @@ def test_exif_photo_is_upright_if_encoded_again(orientation, options, tmp_path):
     assert np.abs(found.astype(int) - wanted).mean() < 6
 
 
-@pytest.mark.parametrize("kind", ["PNG", "WEBP"])
-def test_exif_of_other_kinds_is_upright(kind, tmp_path):
-    out = packed(tmp_path, rotated(6, kind), encoding="raw")
+FILLED = rotated(6).replace(b"\xff\xe1", b"\xff\xff\xe1", 1)
+
+
+@pytest.mark.parametrize("content", [rotated(6, "PNG"), rotated(6, "WEBP"), FILLED])
+def test_exif_of_other_kinds_is_upright(content, tmp_path):
+    out = packed(tmp_path, content, encoding="raw")
     assert open_records(out, decode="image")[0][0].shape == (40, 32, 3)
 
 
