@@ -96,11 +96,6 @@ def _table_bytes(flags: int) -> int:
     return 3 << (flags & 7) + 1 if flags & _TABLE else 0
 
 
-def _images_of_webp(view: memoryview) -> int:
-    """Count the frames of a WebP."""
-    return max(sum(kind == b"ANMF" for kind, _ in exif.riff_chunks(view)), 1)
-
-
 def decode(buffer: memoryview | bytes, indices: bool) -> NDArray[Any]:
     """Decode an image as stored; ``indices`` asks for those of a palette, if it has one."""
     view = memoryview(buffer)
@@ -110,7 +105,7 @@ def decode(buffer: memoryview | bytes, indices: bool) -> NDArray[Any]:
     if bytes(view[:4]) == b"GIF8":
         _check_one(_images_of_gif(view))
     elif _is_webp(bytes(view[:16])):
-        _check_one(_images_of_webp(view))
+        _check_one(sum(name == b"ANMF" for name, _ in exif.riff_chunks(view)))
     kind = _WITH_PALETTE.get(bytes(view[:2]))
     found = pillow.indices(buffer, kind) if indices and kind is not None else None
     if found is not None:
