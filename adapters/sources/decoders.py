@@ -331,8 +331,8 @@ class Decoded(Source):
             )
         opened = f"open_{'images' if self.unit == 'file' else 'records'}"
         return (
-            f"images of several sizes need {opened}(..., decode=ImageDecoder(224)), or another "
-            "size, or a transform that pads, crops or resizes them"
+            f"images of several sizes or channels need {opened}(..., decode=ImageDecoder(224)), or "
+            "another size, or a transform that pads, crops or resizes them"
         )
 
     @property

@@ -397,7 +397,7 @@ class ExampleSource(RecordSource):
         sizes = [each.name for each in self.content.fields if each.decoder and not each.leaf]
         if sizes and len(shape) == 3:
             named = ", ".join(f"{name!r}: ImageDecoder(224)" for name in sizes)
-            return f"images of several sizes need {named} in decode, or another size"
+            return f"images of several sizes or channels need {named} in decode, or another size"
         if len(shape) < 3 and any(each.target is not None for each in self.content.fields):
             like = "(None, -1)" if self.content.as_tuple else '{"image": None, "boxes": -1}'
             return (

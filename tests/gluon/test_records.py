@@ -203,7 +203,7 @@ def test_path_of_a_folder_gives_its_images(given, tmp_path):
 
 @pytest.mark.parametrize("data", [str, lambda path: SimpleDataset(open_images(path))])
 def test_several_sizes_are_told_the_remedy(data, tmp_path):
-    message = r"equal shapes.* images of several sizes need .*decode=ImageDecoder\(224\)\)"
+    message = r"equal shapes.* several sizes or channels need .*decode=ImageDecoder\(224\)\)"
     with (
         opened(data(varied_and_packed(tmp_path)[0]), THREADS) as loader,
         pytest.raises(ValueError, match=message),

@@ -123,7 +123,7 @@ def test_path_as_source(kind, tmp_path):
 
 
 def test_images_of_several_sizes(tmp_path):
-    said = r"sample 1 has shape .* several sizes need open_images\(\.\.\., decode=ImageDecoder\(224"
+    said = r"sample 1 .* sizes or channels need open_images\(\.\.\., decode=ImageDecoder\(224"
     with (
         SafeSequence(varied(tmp_path), 4, workers=2) as sequence,
         pytest.raises(ValueError, match=said),
