@@ -144,9 +144,15 @@ class Plan(abc.ABC):
         """Numbers of the samples of a batch, or whatever names a sampler has drawn."""
         return self.order.batch(*key.order_arguments) if key.samples is None else key.samples
 
-    def rows(self, key: BatchKey) -> int:
-        """Number of samples in a batch."""
-        return len(self.samples(key))
+    def _for_samples(
+        self, collate: Callable[..., Any], key: BatchKey, alone: Callable[[Any], Any]
+    ) -> Callable[..., Any]:
+        """Bind a collate to the samples of a batch, if it has ``for_samples``.
+
+        It may also request another single sample, which ``alone`` makes as in epoch 0.
+        """
+        bind = getattr(collate, "for_samples", None)
+        return collate if bind is None else bind(self.samples(key), alone)
 
     def shuffled(self, epoch: int, step: int) -> int:
         """Number of the batch at ``step`` when whole batches are permuted."""

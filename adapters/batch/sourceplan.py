@@ -234,7 +234,7 @@ class SourcePlan(Plan):
         for name, function, argument, run, stream in stages:
             try:
                 if run == COLLATE:
-                    function = self._for_samples(function, key)
+                    function = self._for_samples(function, key, self._alone)
                 seed(self.draws, self.seed, epoch, index, GLOBAL_BATCH)
                 place.batch(run)
                 if argument is None:
@@ -251,21 +251,10 @@ class SourcePlan(Plan):
             del batch
         return held.pop()
 
-    def _for_samples(self, collate: Callable[..., Any], key: BatchKey) -> Callable[..., Any]:
-        """Bind a collate to the numbers of a batch's samples, if it has ``for_samples``.
-
-        It may also request another single sample, which is made as in epoch 0.
-        """
-        bind = getattr(collate, "for_samples", None)
-        if bind is None:
-            return collate
-
-        def alone(number: int) -> Any:
-            seed(self.draws, self.seed, 0, number, GLOBAL)
-            return self.sample(0, number)
-
-        bound: Callable[..., Any] = bind(self.samples(key), alone)
-        return bound
+    def _alone(self, number: int) -> Any:
+        """Make a sample as in epoch 0."""
+        seed(self.draws, self.seed, 0, number, GLOBAL)
+        return self.sample(0, number)
 
     # --- samples ---
 

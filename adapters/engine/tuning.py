@@ -169,7 +169,7 @@ class Trial:
         if plan.calls_users_functions and not obstacle_to_processes(plan):
             return self._scaled_choice(1.0, "its functions take turns on threads")
         # A sampler's batches may vary in size.
-        if plan.only_decodes and alone > _DECODING_SECONDS * plan.rows(self._alone[1].key):
+        if plan.only_decodes and alone > _DECODING_SECONDS * len(plan.samples(self._alone[1].key)):
             return self._scaled_choice(2.0, "images are decoded without the interpreter lock")
         return None
 

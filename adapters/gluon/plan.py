@@ -294,7 +294,8 @@ class GluonPlan(Plan):
         if self.batchify is not None:
             request.place.batch(COLLATE)
             rng_of = functools.partial(generator, self.seed, epoch, index, OF_COLLATE)
-            batchify = self._bound_batchify(request)
+            alone = functools.partial(self._alone, request)
+            batchify = self._for_samples(self.batchify, request.key, alone)
             batch = call_with(rng_of, self._batchify_argument, batchify, samples_of(state))
             if own is not None:
                 batch = map_arrays(lambda array: array.asnumpy(), batch)
@@ -326,19 +327,8 @@ class GluonPlan(Plan):
             raise
         return transformed
 
-    def _bound_batchify(self, request: Request) -> Callable[[list[Any]], Any]:
-        """Return ``batchify``, bound to a batch's samples if it asks for that.
-
-        It may also request another single sample, which is made as in epoch 0.
-        """
-        assert self.batchify is not None
-        bind = getattr(self.batchify, "for_samples", None)
-        if bind is None:
-            return self.batchify
-
-        def alone(name: Any) -> Any:
-            key = BatchKey(0, 0)
-            with Place(self.seed, 0, 0) as place, self._seeded(key) as draws:
-                return self._sample(request, name, key=key, place=place, draws=draws)
-
-        return bind(request.names, alone)  # type: ignore[no-any-return]
+    def _alone(self, request: Request, name: Any) -> Any:
+        """Make a single sample as in epoch 0."""
+        key = BatchKey(0, 0)
+        with Place(self.seed, 0, 0) as place, self._seeded(key) as draws:
+            return self._sample(request, name, key=key, place=place, draws=draws)
