@@ -343,7 +343,7 @@ def _members(kind: type) -> Iterator[tuple[str, Any]]:
                 member = member.func
             if library == "mxnet":
                 if name in _MAKE_SAMPLES:
-                    yield name, member
+                    yield name, getattr(member, "__wrapped__", member)
             elif isinstance(member, types.FunctionType) or not name.startswith("__"):
                 yield name, member
 

@@ -355,3 +355,20 @@ def _read_alone(self: Any, idx: Any) -> Any:
 
 
 MXIndexedRecordIO.read_idx = _read_alone
+
+
+def _shuffle_a_copy(kind: Any, name: str) -> None:
+    """Have an augmenter shuffle a copy of its list: no order depends on earlier samples."""
+    called = kind.__call__
+
+    @functools.wraps(called)
+    def call_copy(self: Any, *arguments: Any) -> Any:
+        own = copy.copy(self)
+        setattr(own, name, list(getattr(self, name)))
+        return called(own, *arguments)
+
+    kind.__call__ = call_copy
+
+
+_shuffle_a_copy(mx.image.RandomOrderAug, "ts")
+_shuffle_a_copy(mx.image.DetRandomSelectAug, "aug_list")

@@ -250,9 +250,6 @@ def _calls_numpy(x: Any) -> Any:
     return x + np.random.rand()
 
 
-_flip = image.HorizontalFlipAug(0.5)
-
-
 class Drops(nn.HybridBlock):
     def hybrid_forward(self, operators: Any, x: Any) -> Any:
         return x * operators.Dropout(x, p=0.5, mode="always")
@@ -276,14 +273,14 @@ def _first(transform: Any, mxnets_seed: int) -> Any:
 
 
 BOX = np.array([[0, 0.1, 0.1, 0.5, 0.5]])
+_one_of = image.DetRandomSelectAug([image.DetHorizontalFlipAug(p) for p in range(2)])
 DRAWS: dict[str, Any] = {
     "augmenter": image.HorizontalFlipAug(0.5),
     "augmenter of NumPy's": image.LightingAug(0.1, np.ones(3), np.eye(3)),
-    "augmenters in any order": image.RandomOrderAug([image.BrightnessJitterAug(0.5)]),
-    "augmenter of detection": lambda x: image.DetHorizontalFlipAug(0.5)(x, BOX)[0],
+    "augmenters in any order": image.RandomOrderAug([lambda x: x * 2, lambda x: x + 1]),
+    "augmenter of the module": lambda x: _one_of(x, BOX)[0],
     "own augmenter": Flips(0.25),
     "augmenters that are made": _augments,
-    "augmenter of the module": lambda x: _flip(x),
     "crop": lambda x: image.random_crop(x, (2, 2))[0],
     "mx.nd.random.gamma": lambda x: x + mx.nd.random.gamma(shape=(1,)),
     "nd.shuffle": lambda x: nd.shuffle(x),
