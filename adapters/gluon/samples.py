@@ -74,8 +74,6 @@ def split(samples: list[Any], keys: Sequence[Any]) -> Members:
                 f"samples of a batch must be tuples of one length: sample {key!r} has {size}, "
                 f"sample {keys[0]!r} has {length}"
             )
-    if not length:
-        raise ValueError(f"samples must have members: sample {keys[0]!r} is an empty tuple")
     return Members([list(members) for members in zip(*samples)], False)
 
 
