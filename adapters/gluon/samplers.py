@@ -22,6 +22,7 @@ class OrderBatchSampler(Sampler):  # type: ignore[misc]
 
     def __init__(self, order: Order) -> None:
         self.order = order
+        self._batch_size = order.batch_size  # Programs read it, as MXNet's.
         self._epoch = 0
 
     def set_epoch(self, epoch: int) -> None:

@@ -204,6 +204,7 @@ def test_subclass_finds_mxnets_attributes():
     loader = gluon_loader(NUMBERS, 4, **arguments)
     assert {name: getattr(loader, name) for name in expected} == expected
     assert gluon_loader(NUMBERS, 4)._num_workers == 0
+    assert loader._batch_sampler._batch_size == 4
 
 
 def test_subclass_whose_constructor_raises_ends_without_a_word(capfd):
