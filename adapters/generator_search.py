@@ -137,15 +137,11 @@ class _Search:
             try:
                 self._visit(each, 0)
                 self._visit_idle()
-                self._visit_modules()
             except Exception as error:  # Inspecting a user's object may run any code.
                 log.debug("it can't be told what %r draws from: %r", type(each), error)
                 self._guess()
-
-    def _visit_modules(self) -> None:
-        """Assume that code which names ``random`` looks it up in a module used as an object."""
-        if "random" in self._names:
-            self.named |= {each for each in ("numpy", "mxnet") if each in self._as_objects}
+        if "random" in self._names:  # Perhaps looked up in a module used as an object.
+            self.named |= self._as_objects & {"numpy", "mxnet"}
 
     def _guess(self) -> None:
         self.guessed |= {"random", "numpy"}

@@ -24,7 +24,7 @@ Remedy = Callable[[tuple[int, ...]], str]
 _REMEDY = "pad, crop, resize or cast in the transform"
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Leaf:
     """Placeholder for array ``number`` in a treedef.
 
