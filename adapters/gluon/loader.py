@@ -194,9 +194,8 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         elif isinstance(dataset, tuple) and not hasattr(dataset, "_fields"):
             dataset = mx.gluon.data.ArrayDataset(*dataset)
         pipeline = pipeline_for(dataset, batchify_fn)
-        foreign = batchify_fn is not None and not getattr(batchify_fn, "only_reads", False)
-        users_code = [*pipeline.users_code, *([batchify_fn] if foreign else [])]
-        used = generators_used(*users_code, *filter(callable, (batch_transform, on_error)))
+        functions = filter(callable, (batchify_fn, batch_transform, on_error))
+        used = generators_used(*pipeline.users_code, *functions)
         draws = pipeline.draws or generator_argument(batch_transform) is not None
         self._random, self._seeded = draws or bool(used.possibly), seed is not None
         self._shard = ShardArgument(shard)
