@@ -100,13 +100,13 @@ class Draws(Arrangement):
         sums = np.append(self._runs.sum(1, dtype=np.float64), self._tail.sum(dtype=np.float64))
         self._cumulated = np.concatenate([[0.0], np.cumsum(sums)])
         least = weights.min()
-        if not (least >= 0 and np.isfinite(sums).all()):
+        if not (least >= 0 and np.isfinite(self._cumulated[-1])):
             raise ValueError(
                 "weights must be >= 0 and finite, got "
                 f"{_first_wrong(weights)}; 0 leaves a sample out"
             )
-        if not self._cumulated[-1] > 0:
-            raise ValueError("weights must not all be 0: no sample could be drawn")
+        if not self._cumulated[-1] >= np.finfo(np.float64).tiny:
+            raise ValueError("weights must not all be 0, or nearly: no sample could be drawn")
 
     @property
     def way(self) -> str:

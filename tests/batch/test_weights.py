@@ -124,6 +124,7 @@ def test_classes_have_shares():
         ([1, np.nan, 2], ValueError, "weights must be >= 0 and finite, got nan for sample 1"),
         ([1, np.inf, 2], ValueError, "weights must be >= 0 and finite, got inf for sample 1"),
         ([0, 0, 0], ValueError, "weights must not all be 0"),
+        ([0, 5e-324, 0], ValueError, "weights must not all be 0, or nearly"),
         (["a", "b", "c"], TypeError, "weights must be numbers, one for each sample"),
     ],
 )
