@@ -31,6 +31,12 @@ def check_integer(name: str, value: Any, least: int | None, otherwise: str = "")
         raise ValueError(f"{name} must be{bound}{otherwise}, got {value!r}")
 
 
+def check_flag(name: str, flag: Any) -> None:
+    """Check an argument that is True or False."""
+    if not isinstance(flag, (bool, np.bool_)) and flag not in (0, 1):
+        raise TypeError(f"{name} must be True or False, got {flag!r}")
+
+
 def check_function(name: str, function: Any, item: str) -> None:
     """Check a user's function: it takes an ``item``, such as "sample", and perhaps ``rng``."""
     if function is None:

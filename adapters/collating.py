@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adapters.alignment import aligned, aligned_empty
-from adapters.arguments import check_integer
+from adapters.arguments import check_flag, check_integer
 from adapters.batch.collate import Probe, as_leaf, filler
 
 _NUMBERS = frozenset({bool, int, float, np.float32, np.int32, np.int64})
@@ -123,8 +123,7 @@ class Pad(ByMember):
         super().__init__(value, to_multiple_of)
         if max_length is not None:
             check_integer("max_length", max_length, 1, " or None")
-        if not isinstance(lengths, (bool, np.bool_)):
-            raise TypeError(f"lengths must be True or False, got {lengths!r}")
+        check_flag("lengths", lengths)
         self._longest = None if max_length is None else int(max_length)
         self._axes = _axes_of(axis)
         self._lengths = bool(lengths)

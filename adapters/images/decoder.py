@@ -15,7 +15,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from adapters.arguments import check_integer
+from adapters.arguments import check_flag, check_integer
 from adapters.errors import ContentError
 from adapters.generators import RngOf
 from adapters.images import kernel
@@ -101,8 +101,7 @@ class ImageDecoder:
         self.resize_short = None if resize_short is None else _side("resize_short", resize_short)
         self.area = _interval("area", area)
         self.ratio = _interval("ratio", ratio)
-        if not isinstance(flip, (bool, np.bool_)):
-            raise TypeError(f"flip must be True or False, got {flip!r}")
+        check_flag("flip", flip)
         self.flip = bool(flip)
         self.dtype = _dtype_of(dtype)
         self.layout = _one_of("layout", layout, _LAYOUTS)

@@ -30,12 +30,6 @@ _SAMPLE_WEIGHTS = (
 )
 
 
-def check_flag(name: str, flag: Any) -> None:
-    """Check an argument that is True or False."""
-    if not isinstance(flag, (bool, np.bool_)) and flag not in (0, 1):
-        raise TypeError(f"{name} must be True or False, got {flag!r}")
-
-
 def check_collate(collate: Any) -> None:
     """Check ``collate``."""
     if collate is not None and not callable(collate):

@@ -25,7 +25,6 @@ from adapters.generator_search import drawn_unseeded, generators_used
 from adapters.keras import internals
 from adapters.keras.arguments import (
     check_collate,
-    check_flag,
     check_given_shard,
     check_order,
     check_subclass,
@@ -187,8 +186,8 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
         arguments.check_function("batch_transform", batch_transform, "batch")
         check_collate(collate)
         check_shuffle(shuffle)
-        check_flag("drop_remainder", drop_remainder)
-        check_flag("use_multiprocessing", use_multiprocessing)
+        arguments.check_flag("drop_remainder", drop_remainder)
+        arguments.check_flag("use_multiprocessing", use_multiprocessing)
         arguments.check_on_error(on_error)
         arguments.check_thread_safe(thread_safe)
         arguments.check_shard(shard)

@@ -20,6 +20,7 @@ from typing import Any, Literal, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from adapters.arguments import check_flag
 from adapters.batch.arranging import blocks_of, bytes_of_samples
 from adapters.batch.order import Arrangement
 from adapters.batch.permutation import MIXED, chosen, permute_each, uniform
@@ -85,8 +86,7 @@ def mix(
     given = sources_given(sources)
     if stop not in ("first", "last"):
         raise ValueError(f'stop must be "first" or "last", got {stop!r}')
-    if not isinstance(replacement, (bool, np.bool_)):
-        raise TypeError(f"replacement must be True or False, got {replacement!r}")
+    check_flag("replacement", replacement)
     shares = _shares(weights, [len(source) for source in given], temperature)
     return Mix(given, schedule_of(shares), stop, bool(replacement))
 
