@@ -249,20 +249,19 @@ def _shares(weights: Any, sizes: Sequence[int], temperature: Any) -> list[Fracti
     if temperature != 1:
         largest = max(map(float, given))
         given = [(float(value) / largest) ** (1 / temperature) for value in given]
-    written = [_written(value) for value in given]
-    total = sum(written, Fraction(0))
-    return [each / total for each in written]
+    fractions = [written(value) for value in given]
+    total = sum(fractions, Fraction(0))
+    return [each / total for each in fractions]
 
 
-def _written(value: Any) -> Fraction:
-    """Convert as it was meant: 0.1 is a tenth, and 1 / 3 a third."""
-    if isinstance(value, (int, np.integer)):
-        return Fraction(int(value))
-    if isinstance(value, Fraction):
-        return value
-    exact = Fraction(float(value))
+def written(value: Any) -> Fraction:
+    """Convert a number as it was meant: 0.1 is a tenth, and 1 / 3 a third."""
+    try:
+        exact = Fraction(str(value))
+    except ValueError:  # A tensor's text isn't a number.
+        exact = Fraction(float(value))
     simple = exact.limit_denominator(_MOST_PARTS)
-    return simple if simple and float(simple) == float(value) else exact
+    return simple if float(simple) == float(value) else exact
 
 
 def _percentages(shares: Sequence[Fraction]) -> str:

@@ -17,13 +17,12 @@ from numpy.typing import NDArray
 
 from adapters.arguments import check_integer
 from adapters.batch.permutation import SPLIT, permute
+from adapters.selecting.mix import written
 from adapters.sources import Source, source_given
 from adapters.structure import as_array
 
 # Tolerance for sums of fractions that are meant to be 1.
 _ROUNDING = Fraction(1, 10**9)
-# Largest denominator of a fraction; the error of a float is far smaller.
-_MOST_PARTS = 10**9
 
 
 def split(
@@ -97,7 +96,7 @@ def split(
 
 
 def _shares(fractions: Any) -> list[Fraction]:
-    """Convert the fractions as they are written, followed by the rest."""
+    """Convert the fractions as they were meant, ten of 0.1 being all, followed by the rest."""
     if isinstance(fractions, (str, bytes, dict)) or not hasattr(fractions, "__iter__"):
         raise TypeError(
             f"fractions must be a list of numbers such as [0.8, 0.2], got {fractions!r}"
@@ -115,12 +114,7 @@ def _shares(fractions: Any) -> list[Fraction]:
                 f"fractions must be above 0 and at most 1, got {value!r} as fractions[{place}]; "
                 "for a number of samples, divide it by len(source)"
             )
-        # As it was meant: 0.1 is a tenth, of which ten are all, and 4 / 9 is four ninths.
-        try:
-            written = Fraction(str(value))
-        except ValueError:
-            written = Fraction(number)
-        shares.append(written.limit_denominator(_MOST_PARTS))
+        shares.append(written(value))
     if not shares:
         raise ValueError("fractions must have at least one number, got none")
     total = sum(shares, Fraction(0))
