@@ -398,9 +398,19 @@ def test_position_has_its_sample_whatever_is_asked(sizes, shuffle, replacement):
         assert stretch[some].tolist() == alone
 
 
+def test_shards_have_the_shares():
+    """Also if they are as many as the positions after which the shares repeat."""
+    sizes, shares = [5000, 3000, 2000], [0.5, 0.3, 0.2]
+    owners = owners_of(numbers_of(mix(sources_of(sizes), shares), shuffle=False), sizes)
+    found = [(owners.reshape(-1, 10) == source).mean(0) for source in range(3)]
+    assert np.abs(np.transpose(found) - shares).max() < 0.2
+
+
 def test_golden_order():
-    golden = [36, 50, 25, 54, 21, 107, 81, 34, 96, 3, 37, 74]
-    assert numbers_of(mix(sources_of([40, 60, 9]), [5, 4, 1]), 2)[:12].tolist() == golden
+    """Equal times are many here, and an unstable sort breaks ties as the processor has it."""
+    numbers = numbers_of(mix(sources_of([2400, 100, 100]), [24, 1, 1]), 2)[:52]
+    rare = np.flatnonzero(numbers >= 2400)
+    assert (rare.tolist(), numbers[rare].tolist()) == ([12, 22, 29, 41], [2499, 2523, 2463, 2540])
 
 
 @pytest.mark.parametrize(
@@ -433,12 +443,3 @@ def test_what_loses_the_shares_is_refused():
     for other in ({"weights": np.ones(7)}, {"bucket_by": np.ones(7)}):
         with pytest.raises(ValueError, match="must be left out where source is a mix"):
             order_of(7, 1, source=source, **other)
-
-
-def test_schedule_is_the_same_on_every_processor():
-    """Equal times are many here, and an unstable sort breaks ties as the processor has it."""
-    parts = [np.arange(2400), np.arange(2400, 2500), np.arange(2500, 2600)]
-    order = mix(parts, [24, 1, 1]).arranged(False, 0)
-    numbers = order.numbers(0, np.arange(52))
-    first = [*range(12), 2400, 2500, *range(12, 36), 2401, 2501, *range(36, 48)]
-    assert numbers.tolist() == first
