@@ -27,8 +27,6 @@ from adapters.structure import as_array
 _RUN = 64
 # Largest number below 1.
 _BELOW_ONE = 1 - 2.0**-53
-# Integer labels within such a range are counted; others are sorted, 20 times as slowly.
-_MOST_COUNTED = 1 << 22
 
 
 class Weighted:
@@ -171,9 +169,13 @@ def class_balanced(labels: Any, shares: Mapping[Any, float] | None = None) -> ND
         raise ValueError(
             f"labels must have one class for each sample, shape (samples,), got shape {array.shape}"
         )
-    classes, codes, counts = _classes_of(array)
-    present = np.flatnonzero(counts)
-    known = classes[present].tolist()
+    try:
+        classes, codes, counts = np.unique(array, return_inverse=True, return_counts=True)
+    except TypeError as error:
+        raise TypeError(
+            f"labels must be numbers or texts, all of one kind, got some that differ ({error})"
+        ) from error
+    known = classes.tolist()
     wanted = np.ones(len(known))
     if shares is not None:
         if not hasattr(shares, "items"):
@@ -191,25 +193,5 @@ def class_balanced(labels: Any, shares: Mapping[Any, float] | None = None) -> ND
         wanted = np.array([float(shares.get(name, 0)) for name in known])
         if not wanted.sum() > 0:
             raise ValueError("shares must not all be 0: no sample could be drawn")
-    table = np.zeros(len(classes))
-    table[present] = wanted / wanted.sum() * len(array) / counts[present]
-    weights: NDArray[np.float64] = table[codes]
+    weights: NDArray[np.float64] = (wanted / wanted.sum() * len(array) / counts)[codes]
     return weights
-
-
-def _classes_of(
-    labels: NDArray[Any],
-) -> tuple[NDArray[Any], NDArray[np.integer[Any]], NDArray[np.int64]]:
-    """Return classes, the class index of each sample, and the samples of each class, if any."""
-    if labels.dtype.kind in "biu":
-        least, most = int(labels.min()), int(labels.max())
-        if most - least < _MOST_COUNTED and most <= np.iinfo(np.int64).max:
-            codes = labels.astype(np.int64) - least
-            return np.arange(least, most + 1), codes, np.bincount(codes)
-    try:
-        classes, inverse, counts = np.unique(labels, return_inverse=True, return_counts=True)
-    except TypeError as error:
-        raise TypeError(
-            f"labels must be numbers or texts, all of one kind, got some that differ ({error})"
-        ) from error
-    return classes, inverse.reshape(-1), counts

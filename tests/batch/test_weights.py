@@ -78,10 +78,8 @@ def test_draws_are_as_many_as_asked(samples):
 
 
 def test_golden_draws():
-    assert drawn(np.arange(100.0), 8, seed=42, epoch=5).tolist() == GOLDEN
-
-
-GOLDEN = [89, 72, 62, 45, 35, 76, 81, 64]
+    golden = [89, 72, 62, 45, 35, 76, 81, 64]
+    assert drawn(np.arange(100.0), 8, seed=42, epoch=5).tolist() == golden
 
 
 # --- class_balanced ---
@@ -123,7 +121,6 @@ def test_classes_have_shares():
         ([1, -1, 2], ValueError, "weights must be >= 0 and finite, got -1.0 for sample 1"),
         ([1, np.nan, 2], ValueError, "weights must be >= 0 and finite, got nan for sample 1"),
         ([1, np.inf, 2], ValueError, "weights must be >= 0 and finite, got inf for sample 1"),
-        ([0, 0, 0], ValueError, "weights must not all be 0"),
         ([0, 5e-324, 0], ValueError, "weights must not all be 0, or nearly"),
         (["a", "b", "c"], TypeError, "weights must be numbers, one for each sample"),
     ],
