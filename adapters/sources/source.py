@@ -55,6 +55,12 @@ class Origin(NamedTuple):
     crop: Crop | None = None
     """Box that is cut out of it, and whether that is flipped."""
 
+    def __repr__(self) -> str:
+        """Show the number of bytes in place of the encoded image."""
+        encoded = None if self.encoded is None else f"{len(self.encoded)} bytes"
+        members = {**self._asdict(), "encoded": encoded}
+        return f"Origin({', '.join(f'{name}={value!r}' for name, value in members.items())})"
+
     @property
     def drawn(self) -> str:
         """Description of the crop; empty without one."""

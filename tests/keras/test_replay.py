@@ -93,6 +93,7 @@ def test_replay_origins_and_crops(photos):
             assert np.abs(near.astype(int) - replay.batch[0][row]).mean() < 30
     assert f"{first.origins[0].file}" in str(first)
     assert f"{first.origins[0].crop.height}x{first.origins[0].crop.width} at" in str(first)
+    assert f"encoded='{len(first.origins[0].encoded)} bytes', crop=Crop(" in str(first.origins)
 
 
 def test_replay_crop_among_features(photos):
