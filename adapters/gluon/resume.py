@@ -34,6 +34,7 @@ from adapters.arguments import check_integer
 from adapters.generators import generator
 from adapters.gluon.loader import DataLoader
 from adapters.gluon.samplers import OrderBatchSampler, length_of
+from adapters.remote.urls import local_path
 from adapters.resuming import CheckpointDir, Lock, Schedule, Writer
 from adapters.resuming.checkpoint_dir import check_fingerprint, check_order
 from adapters.seeding import process_generators, set_process_generators
@@ -102,8 +103,6 @@ class Resume(TrainBegin, EpochBegin, BatchEnd, EpochEnd, TrainEnd):  # type: ign
         check_integer("keep", keep, 1)
         if seed is not None:
             check_integer("seed", seed, 0)
-        if not isinstance(folder, (str, os.PathLike)):
-            raise TypeError(f"folder must be a path, got {folder!r}")
         if not isinstance(loader, DataLoader):
             raise TypeError(
                 "loader must be one of gluon_loader, which can resume within an epoch, got "
@@ -111,7 +110,7 @@ class Resume(TrainBegin, EpochBegin, BatchEnd, EpochEnd, TrainEnd):  # type: ign
             )
         self._loader = loader
         self._schedule = Schedule(every)
-        self._folder = CheckpointDir(folder, int(keep))
+        self._folder = CheckpointDir(local_path(folder, "folder"), int(keep))
         self._writer = Writer(self._folder)
         self._lock = Lock(self._folder.path)
         self._seed = seed

@@ -23,6 +23,7 @@ import keras
 from adapters.arguments import check_integer
 from adapters.keras import internals, trainingstate
 from adapters.keras.patches import Call, FitCallback
+from adapters.remote.urls import local_path
 from adapters.resuming import CheckpointDir, Lock, Schedule, Writer, check_order
 
 log = logging.getLogger("adapters")
@@ -83,10 +84,8 @@ class Resume(FitCallback):
     ) -> None:
         super().__init__()
         check_integer("keep", keep, 1)
-        if not isinstance(folder, (str, os.PathLike)):
-            raise TypeError(f"folder must be a path, got {folder!r}")
         self._schedule = Schedule(every)
-        self._folder = CheckpointDir(folder, int(keep))
+        self._folder = CheckpointDir(local_path(folder, "folder"), int(keep))
         self._writer = Writer(self._folder)
         self._lock = Lock(self._folder.path)
         self._fit: Any = None

@@ -19,6 +19,7 @@ from adapters.keras.internals import sync_state
 from adapters.keras.patches import Call, FitCallback
 from adapters.keras.progress import position_after
 from adapters.keras.resume import Resume
+from adapters.remote.urls import local_path
 
 log = logging.getLogger("adapters")
 
@@ -68,7 +69,7 @@ class Watch(FitCallback):
         OSError: In ``fit``: the file can't be written.
         TypeError: ``spike`` is no number, ``path`` no path, or ``fit`` trains on no
             ``SafeSequence``.
-        ValueError: ``spike`` isn't above 1.
+        ValueError: ``spike`` isn't above 1, or ``path`` is a URL.
 
     Attributes:
         noticed: Batches that were reported, over all calls of ``fit``.
@@ -85,9 +86,7 @@ class Watch(FitCallback):
             raise TypeError(f"spike must be a number above 1, got {spike!r}")
         if not spike > 1:
             raise ValueError(f"spike must be above 1, got {spike!r}")
-        if path is not None and not isinstance(path, (str, os.PathLike)):
-            raise TypeError(f"path must be that of a file, or None for the log alone, got {path!r}")
-        self._path = path
+        self._path = None if path is None else local_path(path, "path")
         self._spike = float(spike)
         self.noticed: list[Noticed] = []
         self._fit: Any = None

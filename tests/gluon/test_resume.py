@@ -440,6 +440,8 @@ def test_folder_is_locked_until_other_handlers_have_ended(tmp_path):
 def test_another_loader_is_refused(tmp_path):
     with pytest.raises(TypeError, match="loader must be one of gluon_loader"):
         Resume(tmp_path, mx.gluon.data.DataLoader(mx.gluon.data.ArrayDataset([1, 2]), 1))
+    with pytest.raises(ValueError, match="folder must be on a disk of this machine"):
+        Resume("s3://bucket/run1", gluon_loader([1, 2], 1))
 
 
 def same(one: Any, other: Any) -> bool:

@@ -369,7 +369,8 @@ def test_watch_each_fit_anew():
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ({"path": 3}, TypeError, "path must be that of a file"),
+        ({"path": 3}, TypeError, "path must be a path, got 3"),
+        ({"path": "s3://b/watch.txt"}, ValueError, "path must be on a disk of this machine"),
         ({"spike": 1}, ValueError, "spike must be"),
         ({"spike": "2"}, TypeError, "spike must be"),
     ],
