@@ -15,20 +15,21 @@ _BATCH_OF = "batch of "
 _MOST_LISTED = 8  # Names in an error.
 
 
-def check_integer(name: str, value: Any, least: int | None, otherwise: str = "") -> None:
-    """Check that ``value`` is an integer, and at least ``least`` if that is given.
+def check_integer(name: str, value: Any, least: int | None, otherwise: str = "") -> int:
+    """Return an integer as Python's, if it is one, and at least ``least`` if that is given.
 
     ``otherwise`` names other allowed values for the message: ``' or "auto"'``.
     """
     bound = "" if least is None else f" >= {least}"
     try:
-        number = operator.index(value)
+        number = None if isinstance(value, (bool, np.bool_)) else operator.index(value)
     except TypeError:
         number = None
-    if number is None or isinstance(value, bool):
+    if number is None:
         raise TypeError(f"{name} must be an integer{bound}{otherwise}, got {value!r}")
     if least is not None and number < least:
         raise ValueError(f"{name} must be{bound}{otherwise}, got {value!r}")
+    return number
 
 
 def check_flag(name: str, flag: Any) -> None:

@@ -108,11 +108,11 @@ def pack(
         raise ValueError(f"encoding must be one of {listed_encodings}, got {encoding!r}")
     if on_error not in ("raise", "skip"):
         raise ValueError(f'on_error must be "raise" or "skip", got {on_error!r}')
-    check_integer("shard_bytes", shard_bytes, 1)
+    shard_bytes = check_integer("shard_bytes", shard_bytes, 1)
     if resize is not None:
-        check_integer("resize", resize, 1, " or None")
+        resize = check_integer("resize", resize, 1, " or None")
     if quality is not None:
-        check_integer("quality", quality, 1, " or None")
+        quality = check_integer("quality", quality, 1, " or None")
         if quality > 100:
             raise ValueError(f"quality must be <= 100, got {quality!r}")
         if encoding != "jpeg":
@@ -121,6 +121,8 @@ def pack(
         check_integer("workers", workers, 0, ' or "auto"')
     if seed is not None and not (isinstance(seed, str) and seed == "auto"):
         check_integer("seed", seed, 0, ', "auto" or None')
+    if progress is not None and not callable(progress):
+        raise TypeError(f"progress must be callable or None, got {progress!r}")
     check_executor(executor)
     encoder = ImageEncoder(format, encoding, resize, quality)
 

@@ -221,6 +221,7 @@ def test_formats_have_room_under_one_stem(tmp_path, source):
         ({"workers": None}, TypeError, "workers must be"),
         ({"seed": -1}, ValueError, 'seed must be >= 0, "auto" or None, got -1'),
         ({"seed": "no"}, TypeError, "seed must be an integer >= 0"),
+        ({"progress": True}, TypeError, "progress must be callable or None, got True"),
     ],
 )
 def test_arguments_are_checked_first(tmp_path, options, error, message):
@@ -235,7 +236,7 @@ def test_arguments_are_checked_first(tmp_path, options, error, message):
 def test_manifest_says_what_was_packed_and_how(tmp_path):
     root = folder(tmp_path / "in", 5)
     (root / "bee/none.jpg").write_bytes(b"no image")
-    how: Any = {"on_error": "skip", "resize": 16, "shard_bytes": 2000}
+    how: Any = {"on_error": "skip", "resize": np.int64(16), "shard_bytes": np.int64(2000)}
     manifest = pack(root, tmp_path / "x", format="recordio", **how)
     assert Manifest.load(tmp_path / "x.json") == manifest
     text = (tmp_path / "x.json").read_text()
