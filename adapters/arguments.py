@@ -33,8 +33,8 @@ def check_integer(name: str, value: Any, least: int | None, otherwise: str = "")
 
 
 def check_flag(name: str, flag: Any) -> None:
-    """Check an argument that is True or False."""
-    if not isinstance(flag, (bool, np.bool_)) and flag not in (0, 1):
+    """Check an argument that is True or False, or 1 or 0."""
+    if not isinstance(flag, (bool, np.bool_, int, np.integer)) or flag not in (0, 1):
         raise TypeError(f"{name} must be True or False, got {flag!r}")
 
 

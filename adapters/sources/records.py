@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from adapters.arguments import check_flag
 from adapters.errors import ContentError, RecordError
 from adapters.generators import RngOf
 from adapters.images import ImageDecoder
@@ -132,8 +133,7 @@ def open_records(
         >>> open_records(path, decode=ord)[:]
         [0, 1, 2]
     """
-    if verify not in (True, False):
-        raise TypeError(f"verify must be True or False, got {verify!r}")
+    check_flag("verify", verify)
     kept = cache_of(cache)
     if isinstance(decode, Mapping):
         check_fields(fields)

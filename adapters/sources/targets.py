@@ -15,6 +15,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from adapters.arguments import check_flag
 from adapters.errors import ContentError
 from adapters.images import ImageDecoder, boxes, size_of
 from adapters.images.geometry import Crop
@@ -223,8 +224,7 @@ def _check(given: Boxes | Points, formats: Sequence[str], *names: Mapping[str, s
     object.__setattr__(given, "keys", keys)  # Sets a field of a frozen dataclass.
     if not isinstance(given.image, (str, type(None))):
         raise TypeError(f"image must be a name in the mapping or None, got {given.image!r}")
-    if not isinstance(given.optional, bool):
-        raise TypeError(f"optional must be True or False, got {given.optional!r}")
+    check_flag("optional", given.optional)
 
 
 class Follower:
