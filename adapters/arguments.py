@@ -78,9 +78,22 @@ def check_thread_safe(thread_safe: Any) -> None:
 
 
 def check_on_error(on_error: Any) -> None:
-    """Check ``on_error``, or raise ``ValueError``."""
-    if not (callable(on_error) or (isinstance(on_error, str) and on_error in ("raise", "skip"))):
-        raise ValueError(f'on_error must be "raise", "skip" or callable, got {on_error!r}')
+    """Check ``on_error``, or raise ``TypeError`` or ``ValueError``."""
+    if not callable(on_error):
+        if not (isinstance(on_error, str) and on_error in ("raise", "skip")):
+            raise ValueError(f'on_error must be "raise", "skip" or callable, got {on_error!r}')
+        return
+    try:
+        signature = inspect.signature(on_error)
+    except (TypeError, ValueError):  # Some callables written in C have no signature.
+        return
+    try:
+        signature.bind(None, 0)
+    except TypeError as error:
+        raise TypeError(
+            f"on_error must take (exception, sample_number), got {on_error!r} with the signature "
+            f"{signature}: {error}"
+        ) from None
 
 
 def check_shard(shard: Any) -> None:

@@ -43,6 +43,7 @@ def refused(error: type[Exception], message: str, *arguments: Any, **options: An
         refused(TypeError, "batch_transform must be callable", X, batch_transform="resize"),
         refused(TypeError, "collate must be callable with a list of samples", X, collate="pad"),
         refused(ValueError, 'on_error must be "raise", "skip" or callable', X, on_error="ignore"),
+        refused(TypeError, "on_error must take (exception, sample_number)", X, on_error=len),
         refused(TypeError, "shard must be (index, count), got 3", X, shard=3),
         refused(TypeError, "shard must be (index, count), got {0, 2}", X, shard={0, 2}),
         refused(TypeError, "got 'Auto'; or \"auto\"", X, shard="Auto"),
