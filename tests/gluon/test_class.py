@@ -198,7 +198,7 @@ def test_subclass_may_make_its_batches_by_itself():
 
 
 def test_subclass_finds_mxnets_attributes():
-    arguments = {"num_workers": 0, "pin_device_id": 1, "prefetch": 3, "timeout": 9}
+    arguments = {"num_workers": 0, "pin_device_id": 1, "prefetch": 3, "timeout": np.int64(9)}
     expected = vars(mx.gluon.data.DataLoader(NUMBERS, 4, **arguments))
     del expected["_batch_sampler"], expected["auto_reload"], expected["_iter"]
     loader = gluon_loader(NUMBERS, 4, **arguments)
