@@ -46,7 +46,7 @@ def mix(
     temperature: float = 1.0,
     stop: Literal["first", "last"] = "first",
     replacement: bool = False,
-) -> Source:
+) -> Mix:
     """Mix several sources: batches draw from each by its share.
 
     Shares are exact. After any number of samples from the start of an epoch, each source has given

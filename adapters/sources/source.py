@@ -82,6 +82,10 @@ class Source(abc.ABC):
 
     unit = "sample"
     """Name of a sample in messages, such as record or file."""
+    # Those of images, which their parts have, too.
+    classes: Any
+    files: Any
+    labels: Any
 
     # --- samples ---
 
@@ -444,10 +448,9 @@ class Subset(Composite):
     leaves = _of_the_whole("leaves")
     treedef = _of_the_whole("treedef")
     sample_bytes = _of_the_whole("sample_bytes")
-    classes: Any = property(lambda self: getattr(self.whole, "classes", None))
-    # Those of images.
-    files: Any = property(lambda self: [self.whole.files[n] for n in self.numbers.tolist()])
-    labels: Any = property(lambda self: self.whole.labels[self.numbers])
+    classes = property(lambda self: getattr(self.whole, "classes", None))
+    files = property(lambda self: [self.whole.files[n] for n in self.numbers.tolist()])
+    labels = property(lambda self: self.whole.labels[self.numbers])
 
     def prefetch_hint(self, first: int, last: int, window: Window | None = None) -> None:
         """Pass the read-ahead hint on, unless the samples lie far from each other."""

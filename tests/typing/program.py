@@ -15,6 +15,7 @@ from adapters import (
     concatenate,
     diagnose,
     gluon_loader,
+    mix,
     open_images,
     open_records,
     pack,
@@ -42,8 +43,8 @@ def trained(folder: str) -> float:
         outputs=("image", "label"),
     )
     train, validation = split(open_images(folder, decode=decode), [0.8, 0.2], seed=1)
-    both = concatenate([train, validation])
-    count: int = len(records) + len(digits) + len(both)
+    both = concatenate([train, validation, train.select(train.labels == 1)])
+    count: int = len(records) + len(digits) + len(both) + len(mix([train, both]).shares)
     with SafeSequence(
         records, 64, batch_transform=scaled, shuffle=True, workers="auto"
     ) as sequence:
