@@ -32,6 +32,14 @@ def check_integer(name: str, value: Any, least: int | None, otherwise: str = "")
     return number
 
 
+def check_above(name: str, value: Any, bound: float, unit: str = "") -> None:
+    """Check a number above ``bound``, which is in ``unit``, such as " seconds"."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
+        raise TypeError(f"{name} must be a number > {bound}{unit}, got {value!r}")
+    if not value > bound:
+        raise ValueError(f"{name} must be > {bound}{unit}, got {value!r}")
+
+
 def check_flag(name: str, flag: Any) -> None:
     """Check an argument that is True or False, or 1 or 0."""
     if not isinstance(flag, (bool, np.bool_, int, np.integer)) or flag not in (0, 1):

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 from adapters.alignment import aligned_empty
+from adapters.arguments import check_above
 from adapters.batch.plan import BatchKey, Plan
 from adapters.clock import Spent
 from adapters.diagnosis.ablation import Ablations
@@ -96,11 +97,9 @@ def diagnose(
         >>> diagnose(batches, lambda batch: time.sleep(0.001), seconds=0.1).bottleneck
         'step'
     """
-    for name, value in (("seconds", seconds), ("t", t)):
-        if value is not None and not hasattr(value, "__float__"):
-            raise TypeError(f"{name} must be a number > 0, got {value!r}")
-        if value is not None and not value > 0:
-            raise ValueError(f"{name} must be > 0 seconds, got {value!r}")
+    check_above("seconds", seconds, 0, " seconds")
+    if t is not None:
+        check_above("t", t, 0, " seconds")
     return examine(loader, trainer_of(step, to_device), t, seconds, lambda done, total: None)
 
 

@@ -8,9 +8,8 @@ import sys
 from typing import Any
 
 import mxnet as mx
-import numpy as np
 
-from adapters.arguments import check_integer
+from adapters.arguments import check_above, check_integer
 from adapters.engine import Settings, obstacle_to_processes, usable_cpus
 from adapters.generator_search import Used
 from adapters.gluon.importing import QUIET
@@ -37,10 +36,7 @@ def check_workers(num_workers: Any, prefetch: Any, thread_pool: Any, timeout: An
     if prefetch is not None:
         check_integer("prefetch", prefetch, 0, " or None")
     _check_switch("thread_pool", thread_pool)
-    if isinstance(timeout, bool) or not isinstance(timeout, (int, float, np.number)):
-        raise TypeError(f"timeout must be a number of seconds, got {timeout!r}")
-    if not timeout > 0:
-        raise ValueError(f"timeout must be > 0 seconds, got {timeout!r}")
+    check_above("timeout", timeout, 0, " seconds")
 
 
 def check_device(ctx: Any, pin_memory: Any) -> None:

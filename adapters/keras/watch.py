@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import keras
-import numpy as np
 
+from adapters.arguments import check_above
 from adapters.keras.internals import sync_state
 from adapters.keras.patches import Call, FitCallback
 from adapters.keras.progress import position_after
@@ -82,10 +82,7 @@ class Watch(FitCallback):
 
     def __init__(self, path: str | os.PathLike[str] | None = None, *, spike: float = 10.0) -> None:
         super().__init__()
-        if isinstance(spike, bool) or not isinstance(spike, (int, float, np.integer, np.floating)):
-            raise TypeError(f"spike must be a number above 1, got {spike!r}")
-        if not spike > 1:
-            raise ValueError(f"spike must be above 1, got {spike!r}")
+        check_above("spike", spike, 1)
         self._path = None if path is None else local_path(path, "path")
         self._spike = float(spike)
         self.noticed: list[Noticed] = []

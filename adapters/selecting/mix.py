@@ -20,7 +20,7 @@ from typing import Any, Literal, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from adapters.arguments import check_flag
+from adapters.arguments import check_above, check_flag
 from adapters.batch.arranging import blocks_of, bytes_of_samples
 from adapters.batch.order import Arrangement
 from adapters.batch.permutation import MIXED, chosen, permute_each, uniform
@@ -226,12 +226,7 @@ class MixOrder(Arrangement):
 
 def _shares(weights: Any, sizes: Sequence[int], temperature: Any) -> list[Fraction]:
     """Compute shares that sum to 1."""
-    if isinstance(temperature, bool) or not isinstance(
-        temperature, (int, float, np.integer, np.floating)
-    ):
-        raise TypeError(f"temperature must be a number above 0, got {temperature!r}")
-    if not temperature > 0:
-        raise ValueError(f"temperature must be above 0, got {temperature!r}")
+    check_above("temperature", temperature, 0)
     given = list(sizes) if weights is None else weights
     if isinstance(given, (str, bytes, dict, set, frozenset)) or not hasattr(given, "__iter__"):
         raise TypeError(f"weights must be a list of numbers such as [3, 1], got {weights!r}")

@@ -309,7 +309,7 @@ def test_times_are_above_nothing(name, value):
     ("arguments", "options", "error", "message"),
     [
         (([np.zeros(3)], 7), {}, TypeError, "step must be a function of a batch or a compiled"),
-        (([np.zeros(3)],), {"seconds": "a"}, TypeError, "seconds must be a number > 0, got 'a'"),
+        (([np.zeros(3)],), {"seconds": None}, TypeError, "seconds must be a number > 0 seconds"),
         (([np.zeros(3)],), {"to_device": abs}, ValueError, "to_device must be None unless step"),
         ((7, quick_step), {}, TypeError, r"loader must be a SafeSequence, .* got int"),
         (([np.zeros(3)], lambda batch: 1 / 0), {}, ZeroDivisionError, "division by zero"),

@@ -422,7 +422,7 @@ def test_golden_order():
         ({"weights": [1, 0]}, ValueError, r"weights must be finite and above 0, got 0 as weights"),
         ({"weights": {3, 1}}, TypeError, r"weights must be a list of numbers .* got \{1, 3\}"),
         ({"weights": [1, 10**7]}, ValueError, "weights must give each source a share of 1/131,072"),
-        ({"temperature": 0}, ValueError, "temperature must be above 0, got 0"),
+        ({"temperature": 0}, ValueError, "temperature must be > 0, got 0"),
         ({"stop": "never"}, ValueError, 'stop must be "first" or "last", got '),
         ({"replacement": 2}, TypeError, "replacement must be True or False, got 2"),
     ],
