@@ -39,7 +39,7 @@ class Weighted:
 
     Raises:
         TypeError: Not numbers, or ``samples`` is not an integer.
-        ValueError: Wrong shape; below 0, infinite or NaN; all 0; or ``samples`` below 1.
+        ValueError: Wrong shape, or ``samples`` below 1. In a loader: below 0, not finite, or all 0.
 
     Example:
         >>> import numpy as np

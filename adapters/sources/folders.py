@@ -321,7 +321,8 @@ def _table(
         place = folder_url(path)
     elif not os.path.exists(path):
         raise FileNotFoundError(
-            f"where must be a folder, a list or a table, and {path!r} isn't there"
+            f"where must be a folder, a list or a table, and {path!r} isn't there; of a glob's "
+            "files, sorted(glob.glob(...)) is a list"
         )
     if ending in _TABLES:
         return tables.of_csv(path, columns, classes or ()), place
