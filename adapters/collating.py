@@ -98,7 +98,7 @@ class ByMember(abc.ABC):
             numbers = np.array(items)  # Saves 0.8 us a number.
             if numbers.dtype == np.dtype(type(first)):  # Larger integers are promoted.
                 return aligned(numbers)
-        arrays = _arrays(items, where)
+        arrays = _arrays(items, value, where)
         if value is None or not arrays[0].ndim:
             return stacked(arrays, where)
         return self.member(arrays, value, where)
@@ -292,7 +292,7 @@ def pad(
     Returns:
         A function for ``collate=`` of ``SafeSequence`` and ``batchify_fn=`` of ``gluon_loader``.
             Called with a list of samples, it returns the batch, in new memory: ``(batch, longest,
-            ...)`` for each member, in the samples' dtype.
+            ...)`` for each member, in the samples' dtype, or ``value``'s for empty lists alone.
 
     Raises:
         TypeError: An argument of the wrong type.
@@ -496,7 +496,7 @@ def _is_array(item: list[Any]) -> bool:
     return isinstance(first, (int, float, complex, np.generic))
 
 
-def _arrays(items: list[Any], where: str) -> list[NDArray[Any]]:
+def _arrays(items: list[Any], value: Any, where: str) -> list[NDArray[Any]]:
     arrays: list[NDArray[Any]] = []
     for item in items:
         try:
@@ -509,14 +509,15 @@ def _arrays(items: list[Any], where: str) -> list[NDArray[Any]]:
                 f"of unequal lengths in sample {len(arrays)} of the batch: pad each sample first, "
                 "pad()(lists) in transform, and batches by pad(axis=(0, 1))"
             ) from error
+    if all(map(_is_empty, items)):  # No sample tells the dtype.
+        dtype = np.float64 if value is None else np.asarray(value).dtype
+        return [array.astype(dtype) for array in arrays]
     return arrays
 
 
 def _own(item: Any) -> Any:
     """Give empty lists the dtype that promotes to all others."""
-    if not isinstance(item, list) or not _is_empty(item):
-        return item
-    return np.empty(np.shape(item), np.bool_)
+    return np.empty(np.shape(item), np.bool_) if _is_empty(item) else item
 
 
 def _is_empty(item: Any) -> bool:
