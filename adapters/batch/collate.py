@@ -185,7 +185,7 @@ def filler(value: Any, dtype: np.dtype[Any], where: str) -> Any:
     """Return the padding value if it fits an array of this dtype, or raise ``TypeError``."""
     if dtype.kind not in "biu":
         return value
-    whole = isinstance(value, (int, np.integer, np.bool_)) or float(value).is_integer()
+    whole = np.asarray(value).dtype.kind in "biuf" and float(value).is_integer()
     low, high = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
     if not (whole and low <= value <= high):
         raise TypeError(
