@@ -15,7 +15,15 @@ from typing import TypeVar
 from adapters.remote import fsspec_client, obstore_client
 from adapters.remote.client import Changed, Client, Head, Reader
 from adapters.remote.retry import persistently
-from adapters.remote.urls import ListedUrl, clean, folder_of, is_url, matching, split
+from adapters.remote.urls import (
+    ListedUrl,
+    clean,
+    folder_of,
+    is_url,
+    matching,
+    split,
+    without_secrets,
+)
 
 _EXTRA = "pip install 'loader-adapters[remote]'"
 
@@ -36,7 +44,13 @@ def client_of(url: str) -> tuple[Client, str]:
     with _opening:
         client = _clients.get(known)
         if client is None:
-            client = _clients[known] = _made(root, url)
+            try:
+                client = _clients[known] = _made(root, url)
+            except (ImportError, OSError, RuntimeError, ValueError):
+                raise
+            except Exception as error:  # Of a library: the environment's settings are wrong.
+                what = without_secrets(str(error).partition("\n")[0])
+                raise ValueError(f"{clean(url)}: the store can't be opened: {what}") from error
     return client, key
 
 

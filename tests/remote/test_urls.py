@@ -57,6 +57,7 @@ NO_HOST = "must name a bucket or a host, as .*, got"
         (Cache, "s3://b/x", NO_DISK),
         *((client_of, url, NO_HOST) for url in ("s3://", "s3:///train.rec", "GS://", "http://")),
         (client_of, "https:///a.rec", NO_HOST),
+        (client_of, "az://c/x", "^az://c/x: the store can't be opened: .*Account must be"),
     ],
 )
 def test_url_is_refused(function, url, said):
