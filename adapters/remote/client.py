@@ -82,7 +82,7 @@ class Reader(Protocol):
     """
 
     def head(self, key: str) -> Head:
-        """Return the size and version of an object; a ValueError if the size is unknown."""
+        """Return the size and version of an object; ``Refused`` if the size is unknown."""
         ...
 
     def get(self, key: str, begin: int, end: int, head: Head | None) -> bytes | memoryview:

@@ -75,10 +75,7 @@ class FileSystem:
         if info.get("type") == "directory":
             raise FileNotFoundError(errno.ENOENT, "No such object, but a folder")
         if info.get("size") is None:
-            raise ValueError(
-                f"{clean(f'{self._root}/{key}')}: the store doesn't say how long it is, so no "
-                "ranges of it can be read; copy it to a disk first"
-            )
+            raise Refused("the store doesn't say how long it is; copy it to a disk first")
         return _head(info)
 
     def get(self, key: str, begin: int, end: int, head: Head | None) -> bytes:

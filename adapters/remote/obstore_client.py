@@ -210,9 +210,11 @@ def _translated(store: Obstore, ranged: str | None = None) -> Iterator[None]:
         status = int(answered[1]) if answered else 0
         if isinstance(error, FileNotFoundError) and status == 405:  # obstore calls 405 not found.
             raise Refused(_said(text)) from None
-        if not type(error).__module__.startswith("obstore"):
-            raise
         name = type(error).__name__
+        if text.startswith("Could not parse path"):  # For keys that aren't from a listing.
+            name = "InvalidPathError"
+        elif not type(error).__module__.startswith("obstore"):
+            raise
         if name == "PreconditionError":
             raise Changed("another version") from None
         if name in ("PermissionDeniedError", "UnauthenticatedError"):
@@ -222,11 +224,13 @@ def _translated(store: Obstore, ranged: str | None = None) -> Iterator[None]:
         if name == "InvalidPathError":
             raise ValueError(
                 f"{clean(store._root)}: keys must have parts, not dots, between slashes and no "
-                f"control characters, got {text.partition('path: ')[2]}: rename or remove that "
-                "object, or give a list of URLs"
+                f"control characters, got {text.partition('path: ')[2]}: correct the URL, or "
+                "rename or remove that object, or give a list of URLs"
             ) from None
         if name in ("NotSupportedError", "UnknownConfigurationKeyError"):
             raise NotImplementedError(f"the store can't: {name}") from None
+        if "Content-Length Header missing" in text:
+            raise Refused("the store doesn't say how long it is; copy it to a disk first") from None
         if _LISTS_NOTHING.search(text):
             raise NotImplementedError("the store doesn't list") from None
         if ranged is not None and (status == 416 or "Wanted range starting" in text):

@@ -39,6 +39,7 @@ class Settings:
     hung: float = 0.0
     """Share of requests that are never answered."""
     without_etag: bool = False
+    without_length: bool = False
     without_ranges: bool = False
     """Give the whole object, whatever range is asked for."""
     other_ranges: bool = False
@@ -196,7 +197,8 @@ class RangeServer:
                 begin, end = 0, end - begin
             status = "206 Partial Content"
             lines.append(f"Content-Range: bytes {begin}-{end - 1}/{len(data)}")
-        lines.append(f"Content-Length: {end - begin}")
+        if not settings.without_length:
+            lines.append(f"Content-Length: {end - begin}")
         writer.write("\r\n".join([f"HTTP/1.1 {status}", *lines, "", ""]).encode("latin-1"))
         if method == "HEAD":
             await writer.drain()

@@ -187,6 +187,12 @@ def test_server_without_ranges_is_named_at_once(server, record_url, query, capsy
     assert "secret" not in str(why.value)
 
 
+def test_unknown_length_is_said_at_once(server, record_url):
+    server.settings.without_length = True
+    with pytest.raises(Refused, match=r"train\.rec: the store doesn't say how long it is"):
+        open_records(record_url)
+
+
 @BOTH
 def test_another_range_is_no_answer(server, record_url, query, monkeypatch):
     """Whose bytes look right, where records are equally long."""

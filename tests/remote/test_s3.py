@@ -47,12 +47,12 @@ def test_s3_glob(bucket):
 
 
 @pytest.mark.parametrize("key", ["odd//a.tfrecord", "odd/../a.tfrecord", "odd/a\tb.tfrecord"])
-def test_s3_key_that_cannot_be_listed_is_named(bucket, key):
+def test_s3_key_that_cannot_be_read_is_named(bucket, key):
     bucket.put_object(Bucket="bucket", Key=key, Body=b"")
     try:
-        for opened in (open_records, open_images):
-            with pytest.raises(ValueError, match=r"^s3://bucket: keys .*odd/.*: rename or remove"):
-                opened("s3://bucket/odd/" + "*.tfrecord" * (opened is open_records))
+        for opened, url in ((open_records, "odd/*.r"), (open_images, "odd/"), (open_records, key)):
+            with pytest.raises(ValueError, match=r"^s3://bucket: keys .*odd/.*: correct the URL"):
+                opened(f"s3://bucket/{url}")
     finally:
         bucket.delete_object(Bucket="bucket", Key=key)
 
