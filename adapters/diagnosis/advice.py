@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from adapters.diagnosis.verdict import COLLATION, COPY, STEP, STORAGE, TRANSFORMS, Verdict
+from adapters.diagnosis.verdict import COLLATION, COPY, QUEUED, STEP, STORAGE, TRANSFORMS, Verdict
 
 # Maximum number of waiting threads, as for workers="auto", and of waiting processes per CPU: more
 # processes would take minutes to start, and memory.
@@ -240,7 +240,7 @@ def _about_transforms(v: Verdict) -> Iterator[Change]:
         )
     elif more:
         yield Change("more workers: there are CPUs left", more)
-    if _threads_bring_nothing(v):
+    if _threads_bring_nothing(v) and v.queued_share <= QUEUED:
         yield Change(
             "worker processes (use_multiprocessing=True; in Gluon, thread_pool=False): several "
             "threads make hardly more batches than one, as the transform holds the interpreter "

@@ -46,7 +46,7 @@ _TURNS = 2.0
 _STEADY = 0.5
 # A thread that has to wait for a CPU for a larger share of the time in which it needs one is
 # disturbed by other programs.
-_QUEUED = 0.3
+QUEUED = 0.3
 # A spread of the step below this share of the total doesn't matter.
 _STEP_MATTERS = 0.25
 # Figures that the advice depends on.
@@ -270,7 +270,7 @@ class Verdict(Figures):
     def noise(self) -> tuple[str, ...]:
         """Reasons why the figures are uncertain: other programs, rounds that differ."""
         found = []
-        if self.queued_share > _QUEUED:
+        if self.queued_share > QUEUED:
             found.append(f"other programs had the CPUs for {self.queued_share:.0%} of the time")
         for name in _DECIDING:
             values = values_of(self.rounds, name)

@@ -105,6 +105,7 @@ def test_advice_begins_with_what_brings_most(diagnosis, advice):
         (changed(COPY, workers=Workers("threads", 2, 4, "num_workers")), ["ctx="], []),
         (FOREIGN, ["SafeSequence"], []),
         (changed(STORAGE, queued_share=BUSY), [], ["%"]),
+        (made_up(memory=0.038, alone=0.040, queued_share=BUSY), [], ["interpreter lock"]),
         (made_up(storage=0.038, store="uncached"), ["local disk (+300%)"], ["network share"]),
     ],
 )
