@@ -104,6 +104,8 @@ class Obstore:
 
     def head(self, key: str) -> Head:
         """Return the size and version of an object."""
+        if not key:  # Stores answer for a bucket, too.
+            raise FileNotFoundError(errno.ENOENT, "No such object, but a bucket")
         with _translated(self):
             return _head(self._obstore.head(self._store, self._name(key)))
 

@@ -83,7 +83,9 @@ def persistently(request: Callable[[], _Result], name: str) -> _Result:
         try:
             return request()
         except FileNotFoundError:
-            raise FileNotFoundError(errno.ENOENT, "No such object", name) from None
+            is_file = "." in name.rpartition("/")[2]
+            what = "No such object" + "; the URL of a folder ends with a slash" * (not is_file)
+            raise FileNotFoundError(errno.ENOENT, what, name) from None
         except PermissionError as error:
             what = f"{without_secrets(str(error))}, or the credentials are missing"
             raise PermissionError(errno.EACCES, what, name) from None

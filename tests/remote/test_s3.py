@@ -63,8 +63,14 @@ def test_s3_replaced_object(bucket):
     source._files.shards[0].storage.close()
     with pytest.raises(RecordError, match="changed since"):
         source[10]
-    with pytest.raises(FileNotFoundError, match=r"s3://bucket/data/none\.rec"):
-        open_records("s3://bucket/data/none.rec")
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("/data/none.rec", ""), ("/data", " ends with a slash"), ("", " ends with")]
+)
+def test_s3_object_that_is_missing(bucket, name, said):
+    with pytest.raises(FileNotFoundError, match=f"No such object.*{said}.*: 's3://bucket{name}'"):
+        open_records(f"s3://bucket{name}")
 
 
 def test_s3_folder_of_images(bucket, tmp_path):
