@@ -75,6 +75,11 @@ def _made(root: str, url: str) -> Client:
         )
     if obstore_client.takes(url):
         return obstore_client.Obstore(root)
+    if not is_known and "::" in url:
+        raise ValueError(
+            f"{name}: a URL must name one store, got several joined by ::; unpack the archive "
+            "first, or copy it to a disk"
+        )
     if fsspec_client.takes(url):
         try:
             return fsspec_client.FileSystem(root)

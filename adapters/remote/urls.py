@@ -19,6 +19,8 @@ from adapters.remote.client import Head
 
 # At least two letters, so Windows drives don't match.
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
+# Between the URLs that fsspec joins.
+_JOINED = re.compile(r"::(?=[A-Za-z][A-Za-z0-9+.-]+://)")
 _WEB = ("http", "https")
 _WILDCARDS = {"**/": "(?:[^/]+/)*", "**": ".*", "*": "[^/]*", "?": "[^/]"}
 # Parts of a glob: wildcards, characters to choose from, or one character.
@@ -73,6 +75,8 @@ def clean(url: str) -> str:
     """Remove the parts of a URL that may be secret, for messages and files."""
     if not is_url(url):
         return url
+    if len(joined := _JOINED.split(url)) > 1:
+        return "::".join(map(clean, joined))
     if is_web(url):  # Elsewhere, a key may contain "?"; "#" may occur in any.
         url = url.partition("?")[0]
     scheme, _, rest = url.partition("://")

@@ -30,6 +30,7 @@ from tests.remote.conftest import payloads, written
         (clean, "s3://key:secret@bucket/a.rec", "s3://bucket/a.rec"),
         (clean, "s3://bucket/a?b#c.rec", "s3://bucket/a?b#c.rec"),
         (clean, "/data/a?b.rec", "/data/a?b.rec"),
+        (clean, "zip://a.rec::https://me:secret@h/b.zip?s=secret", "zip://a.rec::https://h/b.zip"),
         (as_path, "file:///data/my%20file.rec", "/data/my file.rec"),
         (as_path, "file://localhost/run#1/x-?.rec", "/run#1/x-?.rec"),
         (has_magic, "https://h/a.rec?sig=*", False),
@@ -57,6 +58,7 @@ NO_HOST = "must name a bucket or a host, as .*, got"
         (Cache, "s3://b/x", NO_DISK),
         *((client_of, url, NO_HOST) for url in ("s3://", "s3:///train.rec", "GS://", "http://")),
         (client_of, "https:///a.rec", NO_HOST),
+        (client_of, "zip://a.rec::b.zip", "^zip://a.rec::b.zip: a URL must name one"),
         (client_of, "az://c/x", "^az://c/x: the store can't be opened: .*Account must be"),
     ],
 )
