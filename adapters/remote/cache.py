@@ -91,9 +91,8 @@ class Cache:
 
     Raises:
         TypeError: ``folder`` is not a path, or ``limit`` is neither a number nor text.
-        ValueError: ``limit`` can't be parsed or is below 1 MiB; the folder is a URL, belongs to
-            another user, or others may write to it; or ``decoded``, which was replaced by
-            ``materialize``.
+        ValueError: ``limit`` can't be parsed or is below 1 MiB; or the folder is a URL, belongs to
+            another user, or others may write to it.
 
     Example:
         >>> from adapters import Cache
@@ -102,21 +101,9 @@ class Cache:
     """
 
     def __init__(
-        self,
-        folder: str | os.PathLike[str],
-        limit: int | str = DEFAULT_LIMIT_BYTES,
-        *,
-        decoded: bool = False,
+        self, folder: str | os.PathLike[str], limit: int | str = DEFAULT_LIMIT_BYTES
     ) -> None:
-        if decoded:
-            raise ValueError(
-                "a cache keeps what is read, got decoded=True: materialize(source, folder) writes "
-                "decoded samples once, and returns a source that reads them"
-            )
-        try:
-            self.folder = os.path.abspath(local_path(folder, "folder"))
-        except TypeError:
-            raise TypeError(f"folder must be a path, got {folder!r}") from None
+        self.folder = os.path.abspath(local_path(folder, "folder"))
         if not isinstance(self.folder, str):
             raise TypeError(f"folder must be a path as text, got {folder!r}")
         self.limit = _bytes_of(limit)

@@ -30,13 +30,12 @@ class Peek:
 
     Args:
         batches: Structures of arrays.
-        most: Maximum number of samples shown per batch.
     """
 
-    def __init__(self, batches: Iterable[Any], most: int = _SHOWN_SAMPLES) -> None:
+    def __init__(self, batches: Iterable[Any]) -> None:
 
         def first(leaf: Any) -> Any:
-            return leaf[:most].copy() if _has_rows(leaf) else leaf
+            return leaf[:_SHOWN_SAMPLES].copy() if _has_rows(leaf) else leaf
 
         self.batches = [map_leaves(first, as_arrays(batch)) for batch in batches]
         """The first samples of each batch."""
