@@ -5,7 +5,6 @@ To add a client, write a class in a module of its own and add a line to ``_made`
 
 from __future__ import annotations
 
-import contextlib
 import os
 import stat
 import threading
@@ -93,21 +92,13 @@ def _made(root: str, url: str) -> Client:
             'not here; start worker processes with "spawn" or "forkserver", open the file in the '
             f"child alone, or install the fsspec file system for {scheme}"
         )
-    fsspec_brings = f"pip install fsspec, and what it names for {scheme}"
     if not is_known:
         raise ImportError(
             f"{name}: nothing that is installed reads {scheme}://, nor would obstore; where "
-            f"fsspec has a file system of that name: {fsspec_brings}"
+            f"fsspec has a file system of that name: pip install fsspec, and what it names for it"
         )
-    if obstore_client.asks_for(root, split(url)[1]):
-        raise ImportError(
-            f"{name}: {scheme}:// needs obstore: {_EXTRA}; or the fsspec file system of that "
-            f"name: {fsspec_brings}"
-        )
-    raise ImportError(
-        f"{name}: obstore would ask for another path, or without the query; the fsspec file "
-        f"system for web servers asks for this one: {_EXTRA}"
-    )
+    needed = "obstore" if obstore_client.asks_for(root, split(url)[1]) else "fsspec and aiohttp"
+    raise ImportError(f"{name}: {scheme}:// needs {needed} for this path: {_EXTRA}")
 
 
 def forget() -> None:
@@ -172,12 +163,6 @@ def found_by(pattern: str) -> list[str]:
         url = ListedUrl(f"{root}/{each}")
         url.head = heads[each]
         found.append(url)
-    if not found:
-        with contextlib.suppress(
-            FileNotFoundError, PermissionError, NotImplementedError, ValueError
-        ):
-            request(pattern, lambda client, key: client.head(key))
-            found = [pattern]
     return found
 
 
