@@ -92,13 +92,6 @@ def test_pack_takes_sizes_with_units(tmp_path, source, say, text, size):
     assert Manifest.load(tmp_path / "x.json").settings["shard_bytes"] == size
 
 
-def test_index_is_not_written_unasked(tmp_path, source, say):
-    say("pack", source, tmp_path / "x.rec")
-    (tmp_path / "x.idx").unlink()
-    assert say("verify", tmp_path / "x.rec")[0] == 0
-    assert not (tmp_path / "x.idx").exists()
-
-
 def test_index_of_another_file_stays(tmp_path, source, say):
     say("pack", source, tmp_path / "x.rec")
     (tmp_path / "x.json").unlink()

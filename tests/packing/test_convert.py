@@ -152,10 +152,7 @@ def test_refusal_leaves_the_target_as_it_was(tmp_path, make, format, message):
     assert files_in(tmp_path / "out") == {"b": b"before"}
 
 
-@pytest.mark.parametrize(
-    ("paths", "format", "error"), [("a", "zip", ValueError), ("*.x", "recordio", FileNotFoundError)]
-)
-def test_wrong_arguments_leave_nothing(tmp_path, paths, format, error):
-    with pytest.raises(error):
-        convert(tmp_path / paths, tmp_path / "out", format=format)
+def test_wrong_format_leaves_nothing(tmp_path):
+    with pytest.raises(ValueError, match="format must be"):
+        convert(tmp_path / "a", tmp_path / "out", format="zip")
     assert list(tmp_path.iterdir()) == []

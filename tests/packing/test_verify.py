@@ -80,11 +80,6 @@ def test_cut_between_records_is_found_by_the_index(tmp_path, format):
     assert f"{path}: no records" in problems(path)
 
 
-def test_glob_without_files_is_an_error(tmp_path):
-    with pytest.raises(FileNotFoundError, match="no file matches"):
-        verify(tmp_path / "*.rec")
-
-
 @pytest.mark.parametrize(
     ("format", "number", "content"),
     [

@@ -192,8 +192,6 @@ def test_full_disk_ends_writing(tmp_path):
 
 
 def test_wrong_arguments_are_refused(tmp_path):
-    with pytest.raises(FileNotFoundError):
-        RecordWriter(tmp_path / "none" / "a", format="recordio")
     with pytest.raises(ValueError, match='"recordio" or "tfrecord", got \'auto\''):
         RecordWriter(tmp_path / "a", format="auto")
     assert os.listdir(tmp_path) == []
