@@ -244,8 +244,12 @@ class InflatedFile(MappedFile):
             self.size = file.tell()
             file.flush()
             return file
-        except BaseException:
-            file.close()
+        except BaseException as error:
+            with contextlib.suppress(OSError):  # The buffered rest isn't needed.
+                file.close()
+            if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+                place = f"{tempfile.gettempdir()}, where it is inflated; TMPDIR names another"
+                raise OSError(error.errno, f"{error.strerror} in {place}", self.name) from error
             raise
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+import errno
 import gzip
 import pickle
 import zlib
+from unittest.mock import Mock
 
 import pytest
 
@@ -98,6 +100,9 @@ def test_small_file_cannot_fill_the_disk(tmp_path, monkeypatch):
         Shard(path, "tfrecord", True)
     path.write_bytes(gzip.compress(zeros, 0))
     assert read(path) == [bytes(4 << 20)]
+    monkeypatch.setattr(storage, "_inflate", Mock(side_effect=OSError(errno.ENOSPC, "full")))
+    with pytest.raises(OSError, match=r"full in .*, where it is inflated; TMPDIR .*: '.*gz'"):
+        read(path)
 
 
 PIECES = [CONTENT[at : at + 9] for at in range(0, len(CONTENT), 9)]
