@@ -71,6 +71,11 @@ class Codec:
         return self.suffixes[0] if self.suffixes else f".{self.name}"
 
 
+def cut_short(file: str, number: int, offset: int, expected: int, found: int) -> RecordError:
+    """Build the error for a record that continues behind the file's end."""
+    return RecordError(file, number, offset, f"{expected} bytes", f"{found} before the file's end")
+
+
 def unlike_index(file: str, number: int, offset: int, indexed: int, found: int) -> RecordError:
     """Build the error for a record that isn't as long as its index says."""
     remedy = "adapters verify FILE --write-index makes another index"

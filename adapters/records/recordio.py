@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adapters.errors import RecordError
-from adapters.records.codec import Codec, unlike_index
+from adapters.records.codec import Codec, cut_short, unlike_index
 from adapters.records.envelope import BEHIND_HEADER
 from adapters.records.storage import Storage
 
@@ -69,7 +69,7 @@ def scan(storage: Storage, verify: bool = True) -> tuple[NDArray[np.int64], NDAr
         window = storage.read(position, min(_WINDOW_BYTES, size - position))
         base, last = position, len(window) - 8
         if last < 0:
-            raise _cut(name, len(offsets), position, 8, size - position)
+            raise cut_short(name, len(offsets), position, 8, size - position)
         while position - base <= last:
             magic, word = unpack(window, position - base)
             flag = word >> 29
@@ -79,7 +79,7 @@ def scan(storage: Storage, verify: bool = True) -> tuple[NDArray[np.int64], NDAr
                 begin = position
             end = position + 8 + ((word & length_mask) + 3 & ~3)
             if end > size:
-                raise _cut(name, len(offsets), position, end - position, size - position)
+                raise cut_short(name, len(offsets), position, end - position, size - position)
             position = end
             whole = flag in (_WHOLE, _LAST)
             if whole:
@@ -144,13 +144,13 @@ def _part(storage: Storage, offset: int, number: int, first: bool) -> tuple[int,
         raise RecordError(storage.name, number, offset, expected, f"{offset}")
     header = storage.read(offset, 8) if offset >= 0 else memoryview(b"")
     if len(header) < 8:
-        raise _cut(storage.name, number, offset, 8, max(0, storage.size - offset))
+        raise cut_short(storage.name, number, offset, 8, max(0, storage.size - offset))
     magic, word = HEADER.unpack(header)
     flag, length = word >> 29, word & _LENGTH_MASK
     if magic != MAGIC or flag > _LAST or first != (flag in (_WHOLE, _FIRST)):
         raise _no_header(storage.name, number, offset, magic, flag, first)
     if offset + 8 + (length + 3 & ~3) > storage.size:
-        raise _cut(storage.name, number, offset, 8 + (length + 3 & ~3), storage.size - offset)
+        raise cut_short(storage.name, number, offset, 8 + (length + 3 & ~3), storage.size - offset)
     return flag, offset + 8, length
 
 
@@ -184,10 +184,6 @@ def _no_header(
         return RecordError(name, number, offset, f"the magic number {MAGIC:#x}", f"{magic:#x}")
     expected = "a whole record or its first part (flag 0 or 1)" if first else "a later part (2, 3)"
     return RecordError(name, number, offset, expected, f"flag {flag}")
-
-
-def _cut(name: str, number: int, offset: int, expected: int, found: int) -> RecordError:
-    return RecordError(name, number, offset, f"{expected} bytes", f"{found} before the file's end")
 
 
 def begins_here(head: bytes) -> bool:

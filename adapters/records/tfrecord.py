@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from adapters.errors import RecordError
 from adapters.images.kernel import load
-from adapters.records.codec import Codec, unlike_index
+from adapters.records.codec import Codec, cut_short, unlike_index
 from adapters.records.envelope import IN_EXAMPLE
 from adapters.records.storage import Storage
 
@@ -93,7 +93,7 @@ def scan(storage: Storage, verify: bool = True) -> tuple[NDArray[np.int64], NDAr
         window = storage.read(position, min(_WINDOW_BYTES, size - position))
         base, last = position, len(window) - HEADER.size
         if last < 0:
-            raise _cut(name, len(offsets), position, OVERHEAD_BYTES, size - position)
+            raise cut_short(name, len(offsets), position, OVERHEAD_BYTES, size - position)
         while position - base <= last:
             length, crc = unpack(window, position - base)
             if verify and known.get(length) != crc:
@@ -104,7 +104,7 @@ def scan(storage: Storage, verify: bool = True) -> tuple[NDArray[np.int64], NDAr
                     known[length] = crc
             end = position + length + OVERHEAD_BYTES
             if end > size:
-                raise _cut(name, len(offsets), position, end - position, size - position)
+                raise cut_short(name, len(offsets), position, end - position, size - position)
             offsets.append(position)
             sizes.append(end - position)
             position = end
@@ -118,7 +118,7 @@ def read(
     header = storage.read(offset, HEADER.size) if offset >= 0 else memoryview(b"")
     if len(header) < HEADER.size:
         found = max(0, storage.size - offset)
-        raise _cut(storage.name, number, offset, OVERHEAD_BYTES, found)
+        raise cut_short(storage.name, number, offset, OVERHEAD_BYTES, found)
     length, crc = HEADER.unpack(header)
     if verify:
         expected = masked_crc(header[:8])
@@ -126,7 +126,7 @@ def read(
             raise _wrong_crc(storage.name, number, offset, "length", crc, expected)
     if offset + length + OVERHEAD_BYTES > storage.size:
         needed = length + OVERHEAD_BYTES
-        raise _cut(storage.name, number, offset, needed, storage.size - offset)
+        raise cut_short(storage.name, number, offset, needed, storage.size - offset)
     if size is not None and size != length + OVERHEAD_BYTES:
         raise unlike_index(storage.name, number, offset, size, length + OVERHEAD_BYTES)
     payload = storage.read(offset + HEADER.size, length)
@@ -146,7 +146,7 @@ def end(storage: Storage, offset: int) -> int:
         raise RecordError(storage.name, None, offset, "a length and its CRC", header.hex(" "))
     size: int = HEADER.unpack(header)[0] + OVERHEAD_BYTES
     if offset + size > storage.size:
-        raise _cut(storage.name, 0, offset, size, storage.size - offset)
+        raise cut_short(storage.name, 0, offset, size, storage.size - offset)
     return offset + size
 
 
@@ -217,10 +217,6 @@ def _wrong_crc(
     return RecordError(
         name, number, offset, f"{expected:#010x}, the CRC of the {what}", f"{found:#010x}"
     )
-
-
-def _cut(name: str, number: int, offset: int, expected: int, found: int) -> RecordError:
-    return RecordError(name, number, offset, f"{expected} bytes", f"{found} before the file's end")
 
 
 CODEC = Codec(
