@@ -104,8 +104,6 @@ class Cache:
         self, folder: str | os.PathLike[str], limit: int | str = DEFAULT_LIMIT_BYTES
     ) -> None:
         self.folder = os.path.abspath(local_path(folder, "folder"))
-        if not isinstance(self.folder, str):
-            raise TypeError(f"folder must be a path as text, got {folder!r}")
         self.limit = _bytes_of(limit)
         if problem := problem_of(self.folder):
             raise ValueError(problem)

@@ -83,9 +83,8 @@ def _made(root: str, url: str) -> Client:
         try:
             return fsspec_client.FileSystem(root)
         except ImportError as error:  # fsspec lacks a dependency for these URLs.
-            if not is_forked:
-                remedy = f": {_EXTRA} brings what it takes" if is_known else ""
-                raise ImportError(f"{name}: {error}{remedy}") from error
+            if not is_known:
+                raise ImportError(f"{name}: {error}") from error
     if is_known and is_forked:
         raise RuntimeError(
             f"{name}: obstore was used before this process was forked, and its threads are "
