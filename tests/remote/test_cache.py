@@ -183,12 +183,6 @@ def test_full_disk_is_done_without(what, urls, tmp_path, expected, monkeypatch, 
     assert os.strerror(number) in caplog.text
 
 
-def test_file_in_the_place_of_the_folder_is_done_without(what, urls, tmp_path, expected):
-    (tmp_path / "cache").write_text("a file")
-    with opened(what, urls, cache=tmp_path / "cache") as source:
-        assert read(source) == expected
-
-
 def test_local_file_of_the_same_size_and_time_is_read_again(what, tmp_path):
     path = tmp_path / {"records": "a.tfrecord", "images": "a.jpg"}[what]
     for content in (b"first", b"other"):
