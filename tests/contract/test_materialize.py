@@ -273,6 +273,8 @@ def test_samples_that_cannot_be_stored(tmp_path):
     with pytest.raises(ValueError, match="one structure"):
         materialize([(1, 2), (1, 2, 3)], tmp_path / "c")
     assert not list((tmp_path / "c").glob("*"))
+    with pytest.raises(ValueError, match=r"materialize\(source, folder\)"):
+        adapters.Cache(tmp_path, decoded=True)
 
 
 def test_damaged_image_is_told(tmp_path):
