@@ -181,8 +181,9 @@ class SourcePlan(Plan):
         if not self.source.whole_batches:
             self.order.prefetch(key.order_arguments, self.source.prefetch_hint)
         if self._only_reads and self.source.gathers:  # No user code.
-            numbers = self.samples(key)
-            return Assembled(self.source.gather(numbers, allocate), 0)
+            batch = self._at_once(key, self.samples(key), allocate)
+            if batch is not None:
+                return Assembled(batch, 0)
         with Place(self.seed, key.epoch, key.index) as place:
             if self.guessed:
                 return self._probed(key, place, allocate)
@@ -265,8 +266,10 @@ class SourcePlan(Plan):
             return self._whole(key, allocate)
         numbers = self.samples(key)
         if self.transform is None and source.gathers:
-            return source.gather(numbers, allocate)
-        if (known := self._known_leaves()) is not None:
+            batch = self._at_once(key, numbers, allocate)
+            if batch is not None:
+                return batch
+        elif (known := self._known_leaves()) is not None:
             columns = [allocate((len(numbers), *shape), dtype) for shape, dtype in known]
             place.skipped = self._filled(key, numbers, columns)
             return unflatten(source.treedef, columns)
@@ -323,9 +326,16 @@ class SourcePlan(Plan):
                 sample = replacements.of(for_a_generator(raised), number)
             yield sample
 
-    def _at_once(self, key: BatchKey, numbers: NDArray[np.int64]) -> Sequence[Any] | None:
-        """Fetch all samples of the batch at once; None if they must be fetched one at a time."""
+    def _at_once(
+        self, key: BatchKey, numbers: NDArray[np.int64], allocate: Allocate | None = None
+    ) -> Any:
+        """Fetch all samples at once, as a batch in memory from ``allocate`` if that is given.
+
+        Return None if they must be fetched one at a time.
+        """
         try:
+            if allocate is not None:
+                return self.source.gather(numbers, allocate)
             self.source.fetch(numbers)
             seed(self.draws, self.seed, key.epoch, key.index, GLOBAL_BATCH)
             return self.source.samples(numbers)

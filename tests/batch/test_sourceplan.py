@@ -12,7 +12,7 @@ import pytest
 
 from adapters import Feature, open_records, pad
 from adapters.batch.sourceplan import SourcePlan
-from adapters.sources import SequenceSource
+from adapters.sources import ArraySource, SequenceSource
 from adapters.transforms.transform import BatchTransform
 from tests.batches import exact
 from tests.plans import batch_of, epoch_of, notes_of, plan_of
@@ -196,6 +196,18 @@ class DataAtOnce(Data):
         return [self[number] for number in numbers]
 
 
+class Damaged(ArraySource):
+    """Arrays, some of whose rows can't be read."""
+
+    def gather(self, numbers, allocate):
+        if broken := BROKEN.intersection(numbers.tolist()):
+            raise OSError(f"sample {min(broken)} is broken")
+        return super().gather(numbers, allocate)
+
+
+DAMAGED = Damaged((np.arange(20), np.arange(20)))
+
+
 def refuse(sample: tuple[int, int]) -> tuple[int, int]:
     if sample[0] in BROKEN:
         raise OSError(f"sample {sample[0]} is refused")
@@ -217,7 +229,7 @@ def replacements(plan: SourcePlan, epoch: int = 0) -> dict[int, int]:
 SKIPPED = {3: 5, 4: 5, 9: 10, 19: 0}
 
 
-@pytest.mark.parametrize("data", [Data(), DataAtOnce()], ids=["one by one", "at once"])
+@pytest.mark.parametrize("data", [Data(), DataAtOnce(), DAMAGED], ids=type)
 @pytest.mark.parametrize(("batch_size", "shuffle"), [(1, False), (3, True), (8, False), (20, True)])
 def test_skip_takes_the_next_sample_that_works(data, batch_size, shuffle):
     how: dict[str, Any] = {"shuffle": shuffle, "on_error": "skip"}
@@ -226,6 +238,13 @@ def test_skip_takes_the_next_sample_that_works(data, batch_size, shuffle):
     assert replacements(refused) == SKIPPED
     shards = [replacements(plan_of(data, 4, shard=(index, 2), **how)) for index in range(2)]
     assert shards[0] | shards[1] == SKIPPED
+
+
+@pytest.mark.parametrize("data", [DataAtOnce(), DAMAGED])
+def test_error_of_samples_read_at_once_names_them(data):
+    with pytest.raises(OSError, match="sample 9 is broken") as info:
+        batch_of(plan_of(data, 4), index=2)
+    assert notes_of(info.value) == "in samples 8, 9, 10, 11, batch 2 of epoch 0"
 
 
 def test_skip_leaves_a_sample_as_it_is():
