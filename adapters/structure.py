@@ -161,11 +161,11 @@ def as_array(leaf: Any) -> Any:
 
 def to_array(value: Any) -> NDArray[Any]:
     """Convert a value to an array; PyTorch tensors are first copied from the GPU."""
-    if hasattr(value, "detach") and hasattr(value, "cpu"):  # Not files, nor TensorFlow's.
-        value = value.detach().cpu()
-        if str(getattr(value, "dtype", "")) == "torch.bfloat16":
-            return _bfloat16(value)
-    return np.asarray(value)
+    if not (hasattr(value, "detach") and hasattr(value, "cpu")):  # Files have one, too.
+        return np.asarray(value)
+    if str(value.dtype) == "torch.bfloat16":
+        return _bfloat16(value.detach().cpu())
+    return value.numpy(force=True)  # type: ignore[no-any-return]
 
 
 def _bfloat16(tensor: Any) -> NDArray[Any]:

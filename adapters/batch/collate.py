@@ -41,11 +41,11 @@ def collate(
     for column, leaf in zip(columns, leaves):
         _write(column, 0, leaf)
     flat = treedef == tuple(range(len(first)))
-    alike = _kinds(first, leaves) if type(treedef) in (tuple, dict) else None
+    alike = _kinds(first, leaves)
     members = list(first)
     for row, sample in enumerate(iterator, 1):
         if alike is not None and (
-            type(sample) is tuple and len(sample) == len(alike)
+            type(sample) is type(treedef) and len(sample) == len(alike)
             if flat
             else _put_leaves(sample, treedef, members)
         ):
@@ -55,11 +55,13 @@ def collate(
             ):
                 if type(value) is not kind:
                     break
-                if shape is not None and (value.shape != shape or value.dtype is not dtype):
-                    break
                 try:
+                    if shape is not None:
+                        value = value if kind is np.ndarray else as_leaf(value)
+                        if value.shape != shape or value.dtype is not dtype:
+                            break
                     column[row] = value
-                except OverflowError:  # An int that is larger than the first one's dtype holds.
+                except (OverflowError, TypeError, ValueError):  # Such as a larger int.
                     break
             else:
                 continue
@@ -90,7 +92,10 @@ def collate(
 
 
 def _put_leaves(tree: Any, treedef: Any, leaves: list[Any]) -> bool:
-    """Put the leaves of a tuple or dict into ``leaves``; False if its treedef may be another."""
+    """Put the leaves of a sample into ``leaves``; False if its treedef may be another."""
+    if type(treedef) is int:
+        leaves[treedef] = tree
+        return True
     if type(tree) is not type(treedef) or tree is None:
         return tree is treedef
     if len(tree) != len(treedef):
@@ -109,16 +114,15 @@ def _put_leaves(tree: Any, treedef: Any, leaves: list[Any]) -> bool:
 def _kinds(
     first: Sequence[Any], leaves: Sequence[NDArray[Any]]
 ) -> list[tuple[Any, np.dtype[Any], tuple[int, ...] | None]] | None:
-    """Return the type, dtype and shape of each leaf; None if not all are arrays or numbers."""
+    """Type, dtype and shape of each leaf, None for one item; None if some are other objects."""
     kinds = []
     for value, leaf in zip(first, leaves):
-        is_array = type(value) is np.ndarray
         # NumPy writes a negative int into unsigned numbers.
         is_python = type(value) in (bool, int, float) and leaf.dtype.kind != "u"
-        is_number = isinstance(value, np.generic) or is_python
-        if not (is_array or is_number) or leaf.dtype.kind not in "biufc":
+        is_item = isinstance(value, np.generic) or is_python or type(value) in (str, bytes)
+        if leaf.dtype.kind not in ("O" if type(value) in (str, bytes) else "biufc"):
             return None
-        kinds.append((type(value), leaf.dtype, leaf.shape if is_array else None))
+        kinds.append((type(value), leaf.dtype, None if is_item else leaf.shape))
     return kinds
 
 

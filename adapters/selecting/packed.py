@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from adapters.arguments import check_integer
 from adapters.batch.collate import filler
 from adapters.sources import Source, source_given
+from adapters.structure import to_array
 
 # Rows that may still be filled. More of them leave fewer gaps, and take longer. With 100,000
 # lognormal lengths (sigma 0.8, median 300) in rows of 2,048, 8 leave 1.2% of the places empty, 16
@@ -160,13 +161,14 @@ class PackedSource(Source):
 
 def _sequence(sample: Any, tokens: str | int | None) -> NDArray[Any]:
     try:
-        found = sample if tokens is None else sample[tokens]
+        sequence = to_array(sample if tokens is None else sample[tokens])
+    except ValueError:  # Members of unequal lengths, such as (tokens, label).
+        sequence = np.empty(())
     except (LookupError, TypeError):
         raise ValueError(
             f"tokens must be the key or position of a sequence in each sample, got {tokens!r} for "
             f"a {type(sample).__name__}"
         ) from None
-    sequence = np.asarray(found)
     if sequence.ndim != 1:
         raise ValueError(
             f"a sample must be a sequence (its length,), got shape {sequence.shape} of a "

@@ -32,7 +32,7 @@ from adapters.sources.source import (
     RowNumbers,
     Source,
 )
-from adapters.structure import flatten, unflatten
+from adapters.structure import flatten, to_array, unflatten
 
 Form = tuple[Any, tuple[Leaf, ...]]
 """Element spec: structure of a source's samples, and shape and dtype of each leaf."""
@@ -309,7 +309,7 @@ def _check_exact(numbers: NDArray[Any], dtype: np.dtype[Any]) -> None:
 
 def _as_number(leaf: Any, dtype: np.dtype[Any]) -> Any:
     """Cast a number of Python or of NumPy; unchanged if ``dtype`` can't hold it, or no number."""
-    own = np.asarray(leaf)
+    own = to_array(leaf)
     if own.ndim or own.dtype.kind not in _NUMBERS or dtype.kind not in _NUMBERS:
         return leaf
     if np.promote_types(own.dtype, dtype) != dtype:

@@ -140,6 +140,7 @@ PAIR, UNEQUAL = [([1], 1)], [([], []), ([], [1])]
         (ValueError, "tokens must be the key or position", lambda: packed_by(tokens="text")),
         (TypeError, "transform must be callable or None", lambda: packed_by(transform=3)),
         (ValueError, "a sample must be a sequence", lambda: packed([np.ones((2, 2))], 4)),
+        (ValueError, "with tokens=", lambda: packed([([1, 2, 3], 0)], 4)),
     ],
 )
 def test_wrong_samples_and_arguments_are_refused(error, message, make):
