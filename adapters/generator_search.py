@@ -363,6 +363,8 @@ def _library(value: Any) -> str:
     else:
         owner = value if isinstance(value, (type, types.BuiltinFunctionType)) else type(value)
         module = getattr(owner, "__module__", None)
+    if module == "datasets.arrow_dataset":  # Hugging Face's: only its other methods draw.
+        return "pyarrow"
     library = str(module or "").split(".")[0]
     return "collections" if library.startswith("namedtuple_") else library
 

@@ -202,7 +202,9 @@ def test_draws_within_a_large_library():
         def __len__(self) -> int:
             return 4
 
-    for value in (data.Subset(Own(), [0, 1]), data.ConcatDataset([Own(), Own()])):
+    rows = pytest.importorskip("datasets").Dataset.from_dict({"x": [1]})
+    assert not generators_used(rows).certainly
+    for value in (data.Subset(Own(), [0]), data.ConcatDataset([Own()]), rows.with_transform(draws)):
         assert generators_used(value).certainly == {"numpy"}
 
 

@@ -302,10 +302,12 @@ class SourcePlan(Plan):
         self, key: BatchKey, numbers: NDArray[np.int64], place: Place, replacements: Replacements
     ) -> Iterator[Any]:
         """Fetch and transform samples one after another, with ``on_error``."""
-        epoch, draws = key.epoch, self.draws
+        epoch, transform = key.epoch, self.transform
         at_once = self._at_once(key, numbers)
+        # Samples that are there draw nothing more. A seed takes 8 us.
+        draws = frozenset() if at_once is not None and transform is None else self.draws
         drawn = seeds(self.seed, epoch, numbers, GLOBAL) if draws else []
-        transform, rng, stored = self.transform, self._argument, self.source.stored
+        rng, stored = self._argument, self.source.stored
         fetch = functools.partial(self.fetched, epoch) if self.source.draws else self.source.sample
         users_code = transform is not None or self.source.makes_samples or callable(self.on_error)
         for row, number in enumerate(numbers.tolist()):
