@@ -43,9 +43,10 @@ from adapters.gluon.plan import GluonPlan
 from adapters.gluon.samples import FIRST_RUN
 from adapters.ranks import ShardArgument
 from adapters.seeding import seeded
-from adapters.sources import Source, as_source, holds_stored
+from adapters.sources import Source, as_source
 from adapters.sources.records import open_guessed
 from adapters.sources.source import Origin
+from adapters.sources.stored import is_sparse, is_stored
 
 if TYPE_CHECKING:
     from adapters.replaying import Replay
@@ -168,7 +169,8 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         bucket_by: Any = None,
         thread_safe: bool | None = None,
     ) -> None:
-        if holds_stored(dataset):
+        members = dataset if type(dataset) is tuple else (dataset,)
+        if any(is_stored(member) or is_sparse(member) for member in members):
             dataset = as_source(dataset)
         check_dataset(dataset)
         if isinstance(shuffle, str):  # Any other true value shuffles, as in MXNet.

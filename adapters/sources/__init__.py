@@ -7,6 +7,7 @@ with the first entry of ``kinds`` that accepts it.
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -25,9 +26,7 @@ from adapters.sources.sequence import reduce_iterator as reduce_iterator
 from adapters.sources.source import Source as Source
 from adapters.sources.source import Subset as Subset
 from adapters.sources.stored import Stored as Stored
-from adapters.sources.stored import holds_stored as holds_stored
-from adapters.sources.stored import is_sparse
-from adapters.sources.stored import is_stored as is_stored
+from adapters.sources.stored import is_sparse, is_stored
 
 # Classes whose items are whole batches; found by name, so that nothing is imported.
 _WHOLE_BATCHES = {"PyDataset", "Sequence"}
@@ -52,10 +51,11 @@ def _of_arrays(data: Any) -> Source | None:
     # Such as a file of ``np.savez`` or HDF5; with numbers as keys, it maps those to samples.
     if isinstance(data, Mapping) and isinstance(next(iter(data), None), str):
         data = dict(data)
-    if isinstance(data, dict) and data and data.keys() == set(range(len(data))):
+    sparse = is_sparse(data)  # A kind of it is a dict.
+    if isinstance(data, dict) and not sparse and data and data.keys() == set(range(len(data))):
         return None  # Numbers of samples.
     stored = is_stored(data) and not np.dtype(data.dtype).hasobject  # As strings are.
-    holds = isinstance(data, (tuple, dict)) or holds_arrays(data) or stored or is_sparse(data)
+    holds = isinstance(data, (tuple, dict)) or holds_arrays(data) or stored or sparse
     is_table = hasattr(data, "column_names") and hasattr(data, "__array__")  # pyarrow's.
     return ArraySource(data) if holds or is_table else None
 
@@ -63,8 +63,9 @@ def _of_arrays(data: Any) -> Source | None:
 def _of_samples(data: Any) -> Source | None:
     if isinstance(data, bytes) or not (hasattr(data, "__len__") and hasattr(data, "__getitem__")):
         return None
-    if any(base.__name__ == "IterableDataset" for base in type(data).__mro__):
-        return None  # PyTorch's has a __getitem__ that only raises.
+    own = itertools.takewhile(lambda base: "__getitem__" not in vars(base), type(data).__mro__)
+    if any(base.__name__ == "IterableDataset" for base in own):
+        return None  # PyTorch's inherits one that only raises.
     return MapSource(data)
 
 

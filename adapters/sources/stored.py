@@ -41,12 +41,6 @@ def is_sparse(data: Any) -> bool:
     return hasattr(data, "tocsr") and len(getattr(data, "shape", ())) == 2
 
 
-def holds_stored(data: Any) -> bool:
-    """True if ``data`` is an array on disk, a sparse matrix, or a tuple with one in it."""
-    members = data if type(data) is tuple else (data,)
-    return any(is_stored(member) or is_sparse(member) for member in members)
-
-
 class Stored:
     """Rows of one data set, by number; for h5py, pickled as the name of the file."""
 
@@ -139,9 +133,6 @@ class SparseRows(Stored):
     def read(self, numbers: NDArray[np.int64], rows: NDArray[Any]) -> None:
         """Write these rows, in any order and possibly repeated, into ``rows``."""
         rows[...] = self._data[numbers].toarray()
-
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__
 
 
 def _check_opened(file: Any, path: str) -> None:

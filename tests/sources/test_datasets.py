@@ -111,19 +111,6 @@ class Frame:
         return self.to_numpy()
 
 
-class Table(Frame):
-    """As pyarrow has it: ``table[0]`` would be a column."""
-
-    column_names = ("a", "b")
-    to_numpy = property()
-
-    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
-        return np.arange(16).reshape(8, 2)
-
-    def __len__(self) -> int:
-        return 8
-
-
 def gathered(data: Any, numbers: list[int]) -> Any:
     return ArraySource(data).gather(np.array(numbers), np.empty)
 
@@ -134,7 +121,8 @@ ROWS = np.arange(24).reshape(8, 3)
 
 
 def test_table_has_rows():
-    assert as_source(Table())[3].tolist() == [6, 7]
+    pyarrow = pytest.importorskip("pyarrow", reason="pyarrow isn't installed")
+    assert as_source(pyarrow.table({"a": [0, 2], "b": [1, 3]}))[1].tolist() == [2, 3]
 
 
 @pytest.mark.parametrize(
@@ -144,7 +132,6 @@ def test_table_has_rows():
         (ROWS[:, ::2], ROWS[[3, 0]][:, ::2]),
         (ROWS[::-1], ROWS[[4, 7]]),
         (np.asfortranarray(ROWS), ROWS[[3, 0]]),
-        (ROWS.astype(">f4"), ROWS[[3, 0]].astype(">f4")),
         (np.zeros((8, 0)), np.zeros((2, 0))),
         (np.broadcast_to(ROWS[0], (8, 3)), ROWS[[0, 0]]),
         ((ROWS, np.arange(8)), (ROWS[[3, 0]], np.array([3, 0]))),
@@ -233,17 +220,21 @@ NO_ACCESS = "got {}: .* turn a generator into a list"
         (([[1, 2], [3]], [0, 1]), TypeError, r"list\(zip\(x, y\)\), with collate=pad"),
         (np.float32(5), TypeError, "random access"),
         ((number for number in range(3)), TypeError, NO_ACCESS.format("generator")),
-        (iter([1]), TypeError, NO_ACCESS.format("list_iterator")),
         (type("IterableDataset", (Squares,), {})(3), TypeError, NO_ACCESS.format(".*Dataset")),
         ({1, 2}, TypeError, NO_ACCESS.format("set")),
         (b"bytes", TypeError, NO_ACCESS.format("bytes")),
         (None, TypeError, NO_ACCESS.format("NoneType")),
-        (open, TypeError, NO_ACCESS.format("builtin_function_or_method")),
     ],
 )
 def test_what_are_no_samples_is_refused(data, error, message):
     with pytest.raises(error, match=message):
         as_source(data)
+
+
+def test_iterable_data_set_with_access_of_its_own():
+    """Such as LitData's."""
+    base = type("IterableDataset", (), {"__getitem__": None})
+    assert as_source(type("Own", (Squares, base), {})(3))[2] == Squares(3)[2]
 
 
 def test_array_made_shorter_is_an_error():
@@ -315,8 +306,6 @@ def test_samples_and_texts(file):
     assert texts.tolist() == [b"text 5", b"text 3"]
     x, y = ArraySource((file["plain"], file["labels"])).sample(5)
     assert (x.tolist(), y) == (X[5].tolist(), 50)
-    with pytest.raises(ValueError, match=r"source\[0\]: 100, source\[1\]: 3"):
-        ArraySource((file["plain"], np.arange(3)))
 
 
 def test_rows_near_each_other_are_read_at_once():
