@@ -329,6 +329,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             self.finalized.append(value)
         if (renewed := _OF_A_PROCESS.get(type(value))) is not None:
             return renewed(value)
+        if type(value) is memoryview:  # cloudpickle would make bytes of it.
+            return memoryview, (np.asarray(value),)
         if type(value) is np.memmap and (reduced := _reduce_memmap(value)) is not None:
             return reduced
         if type(value) is np.ndarray and (reduced := self._reduce_view(value)) is not None:

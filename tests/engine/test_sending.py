@@ -47,6 +47,11 @@ def test_arguments_of_a_class_that_only_the_trainer_finds(tmp_path, monkeypatch,
         assert read(engine, 1)[0].tolist() == [0, 1, 2, 3]
 
 
+def test_memoryviews_stay_arrays():
+    with opened([memoryview(bytes([n, 1])) for n in range(4)], "processes-1") as engine:
+        assert read(engine, 1)[0].tolist() == [[0, 1], [1, 1], [2, 1], [3, 1]]
+
+
 def test_module_loaded_by_its_path(tmp_path, monkeypatch, new_processes):
     (tmp_path / "by_path.py").write_text("OFFSET = 10\ndef add(number): return number + OFFSET\n")
     spec = importlib.util.spec_from_file_location("config_by_path", tmp_path / "by_path.py")
