@@ -13,7 +13,7 @@ import functools
 import importlib
 import sys
 from collections import ChainMap, UserDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -74,6 +74,11 @@ def map_leaves(function: Callable[[Any], Any], tree: Any) -> Any:
     if hasattr(tree, "keys") and isinstance(tree, Mapping):  # The former is much faster.
         return map_leaves(function, dict(tree))
     return function(tree)
+
+
+def outline(treedef: Any, leaves: Iterable[tuple[Any, Any]]) -> str:
+    """Describe samples of this structure by the shape and dtype of each leaf, for messages."""
+    return str(unflatten(treedef, [f"{dtype}{shape}" for shape, dtype in leaves])).replace("'", "")
 
 
 def in_order(names: dict[Any, Any]) -> list[Any]:

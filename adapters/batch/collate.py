@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from adapters.errors import note
 from adapters.ownership import Allocate, detached
-from adapters.structure import flatten, to_array, unflatten
+from adapters.structure import flatten, outline, to_array, unflatten
 
 
 def collate(
@@ -67,9 +67,10 @@ def collate(
                 continue
         values, other = flatten(sample)
         if other != treedef:
+            found = [(leaf.shape, leaf.dtype) for leaf in map(as_leaf, values)]
             raise ValueError(
                 f"samples of a batch must have one structure: sample {numbers[row]} is "
-                f"{_outline(sample)}, sample {numbers[0]} is {_outline(unflatten(treedef, first))}"
+                f"{outline(other, found)}, sample {numbers[0]} is {outline(treedef, wanted)}"
             )
         for place, (value, (shape, dtype)) in enumerate(zip(values, wanted)):
             try:
@@ -170,19 +171,6 @@ def as_leaf(value: Any) -> NDArray[Any]:
     boxed = np.empty((), object)
     boxed[()] = value
     return boxed
-
-
-def _outline(sample: Any) -> str:
-    leaves, treedef = flatten(sample)
-    shown = [_Plain(f"{leaf.dtype}{leaf.shape}") for leaf in map(as_leaf, leaves)]
-    return str(unflatten(treedef, shown))
-
-
-class _Plain(str):
-    """String without quotes in the ``repr`` of a structure."""
-
-    def __repr__(self) -> str:
-        return str(self)
 
 
 def filler(value: Any, dtype: np.dtype[Any], where: str) -> Any:

@@ -32,7 +32,7 @@ from adapters.sources.source import (
     RowNumbers,
     Source,
 )
-from adapters.structure import flatten, to_array, unflatten
+from adapters.structure import flatten, outline, to_array, unflatten
 
 Form = tuple[Any, tuple[Leaf, ...]]
 """Element spec: structure of a source's samples, and shape and dtype of each leaf."""
@@ -274,8 +274,8 @@ def _common_spec(forms: Sequence[Form | None]) -> Form | None:
         if spec[0] != treedef or len(spec[1]) != len(found) or None in promoted:
             raise ValueError(
                 "sources must have samples of one structure, shape and dtype: sources"
-                f"[{first}] has {_described((treedef, leaves))}, sources[{place}] has "
-                f"{_described(spec)}; bring them into one form first"
+                f"[{first}] has {outline(treedef, leaves)}, sources[{place}] has "
+                f"{outline(*spec)}; bring them into one form first"
             )
         found = tuple(leaf for leaf in promoted if leaf is not None)
     return treedef, found
@@ -325,9 +325,3 @@ def _spec_of(source: Source) -> Form | None:
         return treedef, tuple((leaf.shape[1:], leaf.dtype) for leaf in leaves)
     known = source.leaves
     return None if known is None else (source.treedef, tuple(known))
-
-
-def _described(spec: Form) -> str:
-    treedef, leaves = spec
-    words = [f"{dtype} {tuple(shape)}" for shape, dtype in leaves]
-    return str(unflatten(treedef, words)).replace("'", "")
