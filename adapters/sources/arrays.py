@@ -110,9 +110,12 @@ class ArraySource(Source):
         if not self._is_tuple or len(self._columns) < 2:
             return None
         column = self._columns[1]
-        if isinstance(column, Stored) or column.dtype.kind not in "biufU":
+        if isinstance(column, Stored) or column.size != len(self):
             return None
-        return column[numbers].reshape(-1) if column.size == len(self) else None
+        labels = column[numbers].reshape(-1)
+        if column.dtype.hasobject and all(isinstance(label, str) for label in labels):
+            labels = labels.astype(str)
+        return labels if labels.dtype.kind in "biufU" else None
 
 
 def take_rows(
@@ -208,8 +211,9 @@ def _lists_as_arrays(tree: Any) -> Any:
         return tree
     if any(np.ndim(member) for member in tree if hasattr(member, "__array__")):
         return tuple(_lists_as_arrays(member) for member in tree)  # Several inputs or outputs.
-    if tree and all(isinstance(member, bytes) for member in tree):
-        return np.array([*tree, None], object)[:-1]  # NumPy would strip trailing zero bytes.
+    if tree and all(isinstance(member, (str, bytes)) for member in tree):
+        # NumPy would strip trailing zeros, and make all texts as wide as the longest one.
+        return np.array([*tree, None], object)[:-1]
     try:
         return np.asarray(tree)
     except ValueError as error:

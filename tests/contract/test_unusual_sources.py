@@ -47,9 +47,9 @@ def test_data_sets_in_a_tuple_for_gluon(images):
         loader_of("gluon", (images, np.arange(8)), 4)
 
 
-def test_bytes_keep_their_zeros():
-    with SafeSequence(([b"a\0", b"b", b"\0"], np.arange(3)), 3) as batches:
-        assert batches[0][0].tolist() == [b"a\0", b"b", b"\0"]
+def test_texts_keep_their_zeros():
+    with SafeSequence(([b"a\0", b"b", b"\0"], ["a\0", "b", "\0"]), 3) as batches:
+        assert [each.tolist() for each in batches[0]] == [[b"a\0", b"b", b"\0"], ["a\0", "b", "\0"]]
 
 
 @pytest.mark.parametrize(
