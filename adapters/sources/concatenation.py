@@ -285,8 +285,9 @@ def _promoted(one: Leaf, other: Leaf) -> Leaf | None:
     """Common leaf of two; scalars such as labels are promoted. None if there is none."""
     if one == other:
         return one
-    numbers = one[1].kind in _NUMBERS and other[1].kind in _NUMBERS
-    texts = one[1].kind == other[1].kind and one[1].kind in "US"  # Of several widths.
+    kinds = {one[1].kind, other[1].kind}
+    numbers = kinds <= set(_NUMBERS)
+    texts = kinds in ({"U"}, {"S"}, {"O", "U"}, {"O", "S"})  # Of several widths.
     if one[0] != () or other[0] != () or not (numbers or texts):
         return None
     both = np.promote_types(one[1], other[1])

@@ -137,6 +137,12 @@ def test_numbers_of_several_types_become_one(sources, dtype):
     assert np.concatenate(batches).tolist() == [value for each in sources for value in each]
 
 
+def test_texts_of_lists_and_arrays_are_joined():
+    whole = concatenate([(["cat", "a"], [0, 1]), (np.array(["horse"]), [2])])
+    ((texts, _),) = epoch_of(plan_of(whole, 3))
+    assert texts.tolist() == ["cat", "a", "horse"]
+
+
 def test_numbers_of_lists_that_are_not_known_before():
     whole = concatenate([np.array([1]), [0.5, "b"]])
     batches = epoch_of(plan_of(whole.select([0, 1]), 1))
