@@ -39,10 +39,9 @@ class SafeSequenceAdapter(Adapter):
     """One ``fit``, ``evaluate`` or ``predict`` over a ``SafeSequence``.
 
     Keras asks for one iterator per epoch, or with ``steps`` per epoch for a single endless one,
-    unless the last execution of several steps would run over the end of the data. Workers started
-    for the adapter end with it. ``shuffle`` permutes the batches of an epoch, unless the sequence
-    shuffles its samples or is endless. ``call`` is the ``patches.Call`` that reads, None outside of
-    one.
+    unless it ``ends_within`` the data. Workers started for the adapter end with it. ``shuffle``
+    permutes the batches of an epoch, unless the sequence shuffles its samples or is endless.
+    ``call`` is the ``patches.Call`` that reads, None outside of one.
     """
 
     def __init__(
@@ -63,8 +62,11 @@ class SafeSequenceAdapter(Adapter):
         self._source = x._source
         self._shuffled = shuffle and not x._plan.order.shuffle
         together = getattr(call and call.model, "steps_per_execution", 1)
+        self.trains = call is not None and call.trains and call.sequence is x and not call.readers
+        """True if ``fit`` trains on what is read, and doesn't validate on the same sequence."""
+        may_go_on, batches = self.trains or call is None, x._engine.plan.num_batches
         self._endless = x._endless or (
-            steps is not None and not ends_within(steps, together, x._engine.plan.num_batches)
+            steps is not None and not ends_within(steps, together, batches, may_go_on)
         )
         """True if one iterator runs over the ends of epochs."""
         self._ends_keras_epochs = x._endless and x._plan.changes_between_epochs
@@ -73,8 +75,6 @@ class SafeSequenceAdapter(Adapter):
         self._may_read_ahead = not (self._endless and self._engine.plan.changes_between_epochs)
         self._steps = steps
         self._progress = x._progress
-        self.trains = call is not None and call.trains and call.sequence is x and not call.readers
-        """True if ``fit`` trains on what is read, and doesn't validate on the same sequence."""
         self._call = weakref.ref(call) if self.trains and call.fit_callbacks else None
         """Call whose callbacks are told which batches are read."""
         self._last_epoch = (

@@ -228,8 +228,8 @@ def count_from_position(ours: Any) -> None:
             self._interrupted_warning = warning
         if keras.backend.backend() == "jax" and hasattr(kind, "_get_iterator"):
             self._get_iterator = iterator
-        finite = self.steps_per_epoch is not None and adapter.num_batches is not None
-        if finite or adapter.done:
+        steps, num_batches = self.steps_per_epoch, adapter.num_batches
+        if adapter.done or (None not in (steps, num_batches) and steps <= num_batches):
             return _rest_of_epoch(self, stock, adapter.done)
         return stock(self)
 
@@ -255,14 +255,14 @@ def _rest_of_epoch(
         iterator.steps_per_epoch, iterator._num_batches = steps_per_epoch, num_batches
 
 
-def ends_within(steps: int, together: int, num_batches: int | None) -> bool:
-    """True if the data end within the last execution of an epoch of ``steps``, ``together`` each.
+def ends_within(steps: int, together: int, num_batches: int | None, trains: bool) -> bool:
+    """True if a pass of ``steps``, ``together`` in an execution, ends when the data do.
 
-    Keras then takes no batch of the next epoch of the data into it.
+    Then no batch of the next epoch is read. A pass that doesn't train never reads one.
     """
-    if num_batches is None or not steps <= num_batches < -(-steps // together) * together:
+    if num_batches is None or num_batches >= -(-steps // together) * together:
         return False
-    return not missing_to_continue()
+    return (steps <= num_batches or not trains) and not missing_to_continue()
 
 
 def has_only_empty(callback: Any, names: Iterable[str]) -> bool:

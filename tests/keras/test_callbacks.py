@@ -121,14 +121,6 @@ def test_callback_list_in_a_later_call():
     assert sum(each[0] == "on_test_batch_end" for each in callback.heard) == BATCHES
 
 
-def test_callback_list_is_left_as_it_was():
-    model = compiled()
-    listed = keras.callbacks.CallbackList([keras.callbacks.History()], model=model)
-    before = {name for name in vars(listed) if name.startswith("on_")}
-    model.fit(data_of(True, "fit"), verbose=0, callbacks=listed)
-    assert {name for name in vars(listed) if name.startswith("on_")} == before
-
-
 def test_callback_list_with_hooks_of_its_own():
     batches: list[int] = []
 

@@ -235,8 +235,7 @@ def test_state_of_fit_that_failed_to_start(model):
 def test_hooks_of_source_read_aside():
     recorder = built_recorder()
     with SafeSequence(Shuffling(BATCHES), **TWO_THREADS) as sequence:
-        options = {"validation_data": sequence, "validation_steps": BATCHES + 1, "shuffle": False}
-        recorder.fit(sequence, epochs=3, verbose=0, **options)
+        recorder.fit(sequence, epochs=3, validation_data=sequence, shuffle=False, verbose=0)
     epochs = [int(labels[0, 0]) for _, labels in recorder.lists.trained]
     assert epochs == [epoch for epoch in range(3) for _ in range(BATCHES)]
 
