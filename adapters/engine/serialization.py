@@ -35,7 +35,6 @@ import numpy as np
 from adapters.alignment import ALIGNMENT_BYTES
 from adapters.engine.memory import FileName, SharedFile, map_private
 from adapters.engine.reducers import IMPORTERS, pickled_settings, reducers, take_over
-from adapters.errors import FileChangedError
 from adapters.failure import key_of, know
 from adapters.generator_search import (
     USE_RNG,
@@ -257,8 +256,8 @@ def obstacle_to_sending(plan: Any, epoch_seconds: float) -> Obstacle:
 
 def not_picklable(error: Exception) -> str:
     """Describe a pickling error, with a remedy."""
-    if isinstance(error, (_Changed, FileChangedError)):
-        return str(error)
+    if isinstance(error, (_Changed, MemoryError, OSError)):
+        return str(error) or type(error).__name__
     reason = " ".join(f"{type(error).__name__}: {error}".split())
     return f"{reason}; to use processes, create what can't be pickled on first use"
 

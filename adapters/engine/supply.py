@@ -255,7 +255,8 @@ class Supply:
 
     def _fall_back_to_inline(self, error: Exception) -> None:
         kind = "threads" if self._choice and self._choice.kind == "threads" else "processes"
-        log.warning("batches are computed inline, as %s can't be used: %s", kind, error)
+        # As a text: a log that keeps the error would keep the files in its traceback open.
+        log.warning("batches are computed inline, as %s can't be used: %s", kind, str(error))
         self._compute_inline(f"inline ({error})")
 
     def _compute_inline(self, reason: str) -> None:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import gc
-import mmap
 import os
-import resource
-from collections.abc import Iterator
-from contextlib import contextmanager
+import re
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -109,22 +107,13 @@ def test_closing_twice_closes_no_other_file():
     os.close(descriptor)
 
 
-@contextmanager
-def file_size_limit(size: int) -> Iterator[None]:
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-
-def test_no_room_is_a_memory_error():
-    expected = r"shared memory for 1,073,741,824 bytes could not be had \(.*\): use a smaller batch"
-    file = SharedFile()
-    with file_size_limit(mmap.PAGESIZE), pytest.raises(MemoryError, match=expected):
-        file.grow(2**30)
-    file.close()
+def test_no_room_for_a_plan_is_said(monkeypatch, caplog):
+    """With no other remedies than these."""
+    monkeypatch.setattr(os, "posix_fallocate", Mock(side_effect=OSError(0, "full")))
+    expected = r"shared memory for [\d,]+ bytes could not be had \(full\): use a smaller .* threads"
+    with streamed(Numbers(), "processes-2") as stream:
+        stream.next()
+    assert re.search(expected + r" \(use_multiprocessing=False\)$", caplog.messages[-1])
 
 
 def test_room_is_taken_when_a_file_grows():
