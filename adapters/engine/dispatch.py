@@ -338,9 +338,15 @@ class Dispatcher:
     def _give_up(self, executor: Executor, future: Future) -> None:
         who = (future.killers or executor.deaths or ["worker processes died"])[-1]
         times = len(future.killers) or self._restarts + 1
+        when, cause = "before it could compute", "what it printed, or a system limit (ulimit -a)"
+        if future.killers:
+            when = "while computing"
+            cause = (
+                "a crash in the source or the transform (workers=0 runs it in this process), or "
+                "for a memory limit (fewer workers, smaller batches)"
+            )
         future.error = WorkerError(
-            f"{who} while computing batch {future.key.index} of epoch {future.key.epoch}; tried "
-            f"{times} times. Look for a crash in the source or the transform (workers=0 runs it in "
-            "this process), or for a memory limit (fewer workers, smaller batches)"
+            f"{who} {when} batch {future.key.index} of epoch {future.key.epoch}; tried {times} "
+            f"times. Look for {cause}"
         )
         future.become(GIVEN_UP)

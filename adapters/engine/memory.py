@@ -368,8 +368,6 @@ def room_for(window: int, workers: int) -> tuple[int, int]:
 def descriptors_left() -> int:
     """Descriptors that this process may still open, minus a reserve for the program."""
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    if limit == resource.RLIM_INFINITY:
-        return 1 << 30
     try:
         used = len(os.listdir("/proc/self/fd"))
     except OSError:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 import multiprocessing
 import os
+import pickle
 import sys
 import threading
 import time
@@ -190,8 +191,7 @@ class Processes(Executor):
         """Free the earlier plans, but for those that workers may still have to open for a task."""
         if not self._former:
             return
-        messages = [sent for worker in self._workers for sent in tuple(worker.unanswered)]
-        awaited = {sent.plan_number for sent in messages}
+        awaited = {number for worker in self._workers for number in worker.awaited_plans}
         for plan in [each for each in self._former if each.plan_number not in awaited]:
             self._former.remove(plan)
             plan.close()
@@ -281,7 +281,7 @@ class Processes(Executor):
         if self._closed:
             return  # Without the lock: its holder may be waiting for the worker to become idle.
         try:
-            answers, problem = remote.opened_answers(answer), None
+            answers, problem = [pickle.loads(each) for each in pickle.loads(answer)], None
         except BaseException as error:  # An answer that does not unpickle.
             answers, problem = [], error
         with self._lock:

@@ -76,11 +76,6 @@ def work(address: Address, places: Places) -> bytes:
     return pickle.dumps(answers, 5)
 
 
-def opened_answers(data: bytes) -> list[Answer]:
-    """Unpickle the answers of ``work``, in the trainer's process."""
-    return [pickle.loads(answer) for answer in pickle.loads(data)]
-
-
 def _pickled(answer: Answer) -> bytes:
     for pickled in (functools.partial(pickle.dumps, protocol=5), dumps):
         try:

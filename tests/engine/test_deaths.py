@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import sys
 from contextlib import suppress
+from unittest.mock import Mock
 
 import numpy as np
 import psutil
@@ -44,15 +46,18 @@ def test_deadly_batch_is_found_among_those_of_its_task(tmp_path):
         assert read(engine, 1, step=84)[0].tolist() == [336, 337, 338, 339]
 
 
-def missing(pid: int) -> int:
-    raise OSError("Function not implemented")
+def test_workers_that_die_while_they_start_computed_nothing(new_processes, monkeypatch):
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    expected = "exited with code 1 before it could compute batch 0 .* Look for what it printed"
+    with opened(Numbers(), "processes-2") as engine, pytest.raises(WorkerError, match=expected):
+        read(engine, 1)
 
 
 @pytest.mark.serial
 @pytest.mark.parametrize("descriptors", [True, False], ids=["descriptors", "before Linux 5.3"])
 def test_idle_workers_that_were_killed_are_replaced(descriptors, new_processes, monkeypatch):
     if not descriptors:
-        monkeypatch.setattr(os, "pidfd_open", missing)
+        monkeypatch.setattr(os, "pidfd_open", Mock(side_effect=OSError))
     with opened(Numbers(), "processes-2", queue=1) as engine, within(SECONDS):
         stream = engine.stream(0, 0, False)
         assert stream.next().tolist() == [0, 1, 2, 3]
