@@ -90,7 +90,7 @@ class Dispatcher:
         """Start the workers if there are none."""
         with self._lock:
             if self.closed:
-                raise ClosedError("the sequence is closed: make a new one")
+                raise ClosedError("the sequence or loader is closed: make a new one")
             self._close_executors(wait=False)
             if self.executor is None:
                 self.executor = self._open_executor(self._lock, self._workers_changed)
@@ -173,7 +173,7 @@ class Dispatcher:
         with self._lock:
             while future.state is QUEUED and future.outcome is None:
                 if self.closed or not self._may_be_read(future):
-                    raise ClosedError("the sequence was closed while a batch was awaited")
+                    raise ClosedError("the sequence or loader was closed while a batch was awaited")
                 executor = future.executor
                 if executor.lacks_workers:
                     self._recover(executor, future)
@@ -192,7 +192,7 @@ class Dispatcher:
             # A thread's outcome may come before its task is reported.
             if future.outcome is None or future.state is DROPPED:
                 if not self._may_be_read(future):
-                    raise ClosedError("the sequence was closed before the batch was taken")
+                    raise ClosedError("the sequence or loader was closed before this batch came")
                 future.outcome = future.executor.collect(future)
             if future.state is not HERE:
                 future.become(HERE)

@@ -53,7 +53,7 @@ class Engine(Supply):
         A secondary one calls the source's epoch hooks only for its first epoch, see ``Stream``.
         """
         if self.closed:
-            raise ClosedError("the sequence is closed: make a new one")
+            raise ClosedError("the sequence or loader is closed: make a new one")
         parked, self._parked = self._parked, None
         way = shuffled, resumed, secondary
         if parked is not None and not parked.closed:
@@ -74,7 +74,7 @@ class Engine(Supply):
     ) -> DrawnStream:
         """Make a stream of batches whose samples are drawn by a sampler."""
         if self.closed:
-            raise ClosedError("the sequence is closed: make a new one")
+            raise ClosedError("the sequence or loader is closed: make a new one")
         stream = DrawnStream(self, epoch, batches, count, step)
         self._streams.add(stream)
         return stream

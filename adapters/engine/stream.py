@@ -134,7 +134,7 @@ class Stream:
 
     def _enter(self, epoch: int) -> None:
         if self.closed or self._supply.closed:
-            raise ClosedError("batches were asked of a closed sequence")
+            raise ClosedError("batches were asked of a closed sequence or loader")
         if epoch != self._entered:
             if self._entered is None or not self._secondary:
                 self._supply.enter_epoch(epoch)

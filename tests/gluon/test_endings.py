@@ -100,7 +100,7 @@ def test_closed_loader_says_so(executor):
     loader.close()
     loader.close()
     for pass_ in (iterator, iter(loader)):
-        with pytest.raises(ClosedError):
+        with pytest.raises(ClosedError, match="loader"):
             next(pass_)
     assert len(loader) == 7
     assert (worker_threads(), workers()) == ([], [])
