@@ -11,7 +11,7 @@ import mxnet as mx
 import numpy as np
 import pytest
 from mxnet.gluon.data import ArrayDataset, DataLoader, SimpleDataset
-from mxnet.gluon.data.vision import MNIST, ImageRecordDataset
+from mxnet.gluon.data.vision import ImageRecordDataset
 from mxnet.gluon.data.vision.transforms import Cast, Compose, RandomLighting, ToTensor
 
 from adapters import ImageDecoder, gluon_loader, open_records
@@ -137,18 +137,6 @@ def test_batch_sampler_may_give_iterators():
 
     expected = theirs(labels(), batch_sampler=batches())
     assert_same(ours(labels(), batch_sampler=batches(), **INLINE), expected)
-
-
-@WORKERS
-def test_shuffle_without_a_seed_gives_each_sample_once(workers):
-    with gluon_loader(data_sets.downloaded(MNIST), 4, shuffle=True, **workers) as loader:
-        for _ in range(3):
-            images, numbers = zip(*(map(mx.nd.NDArray.asnumpy, batch) for batch in loader))
-            numbers = np.concatenate(numbers)
-            assert sorted(numbers) == sorted(labels())
-            # Each image is still beside its label.
-            expected = pixels(channels=1)[np.argsort(labels())[np.searchsorted(labels(), numbers)]]
-            np.testing.assert_array_equal(np.concatenate(images), expected)
 
 
 # --- memory ---

@@ -26,17 +26,9 @@ from tests.plans import batch_of, notes_of, plan_of
 from tests.sources.example_files import encoded as encoded_example
 from tests.sources.example_files import file_of, sample
 from tests.sources.image_folders import folder, put, varied_and_packed
-from tests.sources.record_files import FORMATS, SIZE, damage, jpeg_file, write, write_images
+from tests.sources.record_files import SIZE, damage, jpeg_file, write
 
 RANDOM = ImageDecoder(16, crop="random_resized", flip=True)
-
-
-@pytest.fixture(scope="module")
-def files(tmp_path_factory) -> dict[str, Path]:
-    """The same images in each format."""
-    folder = tmp_path_factory.mktemp("files")
-    contents = [encoded(picture(20, 30 + n)[:, :30], "JPEG") for n in range(SIZE)]
-    return {each: write_images(folder / f"{each}.x", each, contents) for each in FORMATS}
 
 
 @pytest.mark.parametrize("size", [(12, 10), (11, 13), (40, 44)])
@@ -48,39 +40,14 @@ def test_center_crop_after_resize_short_is_that_of_mxnet(size):
     np.testing.assert_array_equal(decoder.decode(encoded(image, "PNG")), expected.asnumpy())
 
 
-@pytest.mark.filterwarnings("ignore:tostring:DeprecationWarning")  # MXNet's pack_img.
-def test_image_gives_what_mxnets_own_data_set_gives(tmp_path):
-    """As ``mx.recordio`` writes it, JPEG and PNG, in batches as well."""
-    path = str(tmp_path / "a.rec")
-    writer = mx.recordio.MXIndexedRecordIO(str(tmp_path / "a.idx"), path, "w")
-    for n in range(SIZE):
-        header = mx.recordio.IRHeader(0, n / 2, n, 0)
-        image = picture(20, 30) // (n + 1)
-        kind = {"img_fmt": ".jpg", "quality": 90} if n % 2 else {"img_fmt": ".png", "quality": 3}
-        writer.write_idx(n, mx.recordio.pack_img(header, image, **kind))
-    writer.close()
-    expected = theirs(ImageRecordDataset(path), batch_size=4)
-    with opened(open_records(path, decode="image"), "inline") as loader:
-        assert_same(list(loader), expected)
-
-
-def test_random_crop_is_that_of_safe_sequence(files):
+def test_random_crop_is_that_of_safe_sequence(tmp_path):
     """Of that seed and epoch, and of the sample's number, whatever the framework."""
-    source = open_records(files["tfrecord"], decode=RANDOM)
+    source = open_records(jpeg_file(tmp_path, "tfrecord"), decode=RANDOM)
     with opened(source, "inline", SIZE, seed=4) as loader:
         for epoch in range(2):
             (images, _), *_ = loader
             expected = batch_of(plan_of(source, SIZE, seed=4), epoch)[0]
             np.testing.assert_array_equal(images.asnumpy(), expected)
-
-
-@pytest.mark.parametrize("format", FORMATS)
-def test_path_and_a_glob_are_data_sets_of_images(files, format):
-    given = str(files[format])
-    with opened(given, "inline") as one, opened(f"{given}*", "inline") as other:
-        expected = list(one)
-        assert_same(list(other), expected)
-    assert len(expected) == -(-SIZE // 4)
 
 
 @pytest.mark.parametrize(("decode", "executor"), [("image", "inline"), (ImageDecoder(8), THREADS)])

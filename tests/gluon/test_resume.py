@@ -18,8 +18,8 @@ from mxnet.gluon.data.vision.transforms import RandomFlipLeftRight
 from adapters import gluon_loader
 from adapters.gluon import Resume
 from adapters.resuming import Lock
-from tests.gluon.data_sets import nd, numpy_semantics, outline, pixels, values
-from tests.gluon.executors import THREADS, arguments_of, opened, output_of
+from tests.gluon.data_sets import nd, numpy_semantics, outline, pixels
+from tests.gluon.executors import THREADS, arguments_of, opened
 
 SIZE = 23
 NUMBERS = np.arange(SIZE)
@@ -107,26 +107,6 @@ def test_pass_goes_on_in_another_loader(name, executor):
         assert [outline(batch) for batch in loader] == expected[state["epoch"]][state["batch"] :]
         if state["epoch"] == 1:
             assert [outline(batch) for batch in loader] == expected[2]
-
-
-def test_a_pass_goes_on_in_a_new_process():
-    with made("a transform that draws", THREADS) as loader:
-        list(loader)
-        list(itertools.islice(loader, 3))
-        state = loader.state_dict()
-    with made("a transform that draws", "inline") as loader:
-        expected = [values(loader) for _ in range(3)]
-    script = f"""
-        import adapters.gluon
-        from tests.gluon.data_sets import values
-        from tests.gluon.test_resume import made
-        loader = made("a transform that draws", "inline")
-        loader.load_state_dict({state})
-        print(values(loader), loader.state_dict())
-        print(values(loader), loader.epoch)
-        """
-    after = {"epoch": 2, "batch": 0}
-    assert output_of(script) == [f"{expected[1][3:]} {after}", f"{expected[2]} 3"]
 
 
 def state(epoch: int, batch: int) -> dict[str, int]:

@@ -55,15 +55,6 @@ def test_rollover_of_a_shuffled_order_loses_no_sample(order):
     assert np.bincount(delivered).tolist() == [4] * SIZE
 
 
-@pytest.mark.parametrize("seed", [2**31, 2**62, 2**70, np.int64(3)])
-def test_seed_may_be_any_integer_from_0_on(seed):
-    orders = []
-    for _ in range(2):
-        with gluon_loader(SQUARES, 4, shuffle=True, seed=seed, **INLINE) as loader:
-            orders.append(of_squares(loader))
-    assert orders[0] == orders[1]
-
-
 @DATA
 @pytest.mark.parametrize(
     "sampler",

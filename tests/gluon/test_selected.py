@@ -61,7 +61,7 @@ def test_part_has_the_batches_of_its_samples(source):
 )
 def test_part_is_the_same_for_all_workers_and_after_a_break(source, executor):
     selected = source.select([*CHOSEN, 1, 3])
-    arguments = {"shuffle": True, "seed": 4}
+    arguments = {"shuffle": True, "seed": np.int64(4)}
     with opened(selected, "inline", 2, **arguments) as loader:
         expected = [batches(loader) for _ in range(2)]
     with opened(selected, executor, 2, **arguments) as loader:
