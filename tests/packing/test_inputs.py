@@ -48,20 +48,6 @@ def test_folder_numbers_classes_by_name(tmp_path):
     ]
 
 
-ODD = os.fsdecode(b"odd \xff\xfe.jpg")
-
-
-@pytest.mark.parametrize("name", [" .jpg", "größe 漢字.JPG", ODD, "new\nline", "deeper/-of-.jpg"])
-def test_folder_has_files_of_any_name(tmp_path, name):
-    source = folder(tmp_path / "in", 2)
-    path = source / "bee" / name
-    path.parent.mkdir(exist_ok=True)
-    path.write_bytes(jpeg(9))
-    assert (1, jpeg(9)) in [
-        (label, image) for label, _, image in records_of(source, tmp_path / "o")
-    ]
-
-
 @pytest.mark.parametrize("name", ["ant/broken.jpg", "broken.jpg", "ant/pipe.jpg"])
 def test_folder_names_broken_links_and_pipes(tmp_path, name):
     """And doesn't wait for a pipe."""
