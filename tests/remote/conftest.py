@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adapters import RecordWriter, open_images, open_records
+from adapters import open_images, open_records
 from adapters.records import region, remotefile
 from adapters.remote import clients, fetch
 from adapters.sources import objectreader
 from tests.remote.rangeserver import RangeServer
 from tests.sources.image_folders import varied
+from tests.sources.record_files import SUFFIXES, write
 
 pytest.importorskip("obstore", reason="remote files are read by obstore: the extra remote")
 
@@ -70,12 +71,8 @@ def payloads(count: int = SIZE, most: int = 3000) -> list[bytes]:
 
 
 def written(folder: Path, format: str, records: Any = None, name: str = "train") -> Path:
-    suffix = {"tfrecord": ".tfrecord", "recordio": ".rec"}[format]
-    path = folder / (name + suffix)
-    with RecordWriter(path, format=format) as writer:
-        for each in payloads() if records is None else records:
-            writer.write(each)
-    return path
+    path = folder / (name + SUFFIXES[format])
+    return write(path, format, payloads() if records is None else records)
 
 
 def serve(server: RangeServer, folder: Path, prefix: str = "") -> None:

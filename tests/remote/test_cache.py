@@ -191,6 +191,8 @@ def test_local_file_of_the_same_size_and_time_is_read_again(what, tmp_path):
         with opened(what, [str(path)], cache=tmp_path / "cache") as source:
             os.chmod(path, 0o600)  # No other content, so an open source is still read.
             assert read(source) == [content]
+    kept = {each.url for each in Cache(tmp_path / "cache").objects()}
+    assert what == "images" or kept == {str(path)}
 
 
 def test_least_recently_used_goes_first(tmp_path):

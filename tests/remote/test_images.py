@@ -15,8 +15,7 @@ import pytest
 import adapters
 from adapters import Cache, ImageDecoder, RecordError, materialize, open_images, open_records, pack
 from adapters.remote import client_of
-from adapters.sources import files, objectreader
-from tests.contract.front_ends import NEEDS_MXNET, batches_of, loader_of
+from adapters.sources import as_source, files, objectreader
 from tests.forking import forks
 from tests.remote.conftest import assert_equal, read
 from tests.sources.image_folders import jpeg, put
@@ -57,7 +56,7 @@ def test_folder_in_a_store_is_that_on_a_disk(bucket, photos, end, caplog):
     upload(bucket, photos)
     here = open_images(photos)
     caplog.clear()
-    there = open_images("memory://bucket/photos" + end)
+    there = as_source("memory://bucket/photos" + end)
     assert "left out 1 files that aren't named like images (1 .txt) and 1 images" in caplog.text
     assert list(there.files) == [f"memory://bucket/photos/{name}" for name in names_of(photos)]
     assert there.classes == here.classes
@@ -167,15 +166,6 @@ def test_batches_are_those_of_local_files(
         server.counted.ranges.clear()
         assert_equal(batches(there, workers=workers, use_multiprocessing=processes), expected)
         assert not (cached and turn and server.counted.ranges)
-
-
-@pytest.mark.parametrize("front_end", ["keras", pytest.param("gluon", marks=NEEDS_MXNET)])
-@pytest.mark.parametrize("end", ["", "/"])
-def test_loader_takes_the_url_of_a_folder(bucket, photos, front_end, end):
-    upload(bucket, put(photos / "equal", "a/1.jpg", "b/2.jpg"))
-    with loader_of(front_end, "memory://bucket/photos" + end, 2) as loader:
-        ((images, labels),) = batches_of(loader)
-    assert (images.shape, labels.tolist()) == ((2, 20, 30, 3), [0, 1])
 
 
 @pytest.mark.parametrize("way", ["fill", "samples", "slice"])

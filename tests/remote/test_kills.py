@@ -39,11 +39,13 @@ while True:
 """
 
 
-def kill_while_filling(
-    what: str, urls: list[str], cache: Cache, expected: list[bytes], times: int
-) -> None:
-    """Kill processes that fill a cache, at moments that a seed draws; read what they left."""
-    rng = np.random.default_rng(0)
+@pytest.mark.parametrize(
+    ("limit", "times"),
+    [(1 << 30, 2), *(pytest.param(1 << n, KILLS, marks=pytest.mark.full) for n in (30, 20))],
+)
+def test_killed_process_leaves_a_right_cache(what, urls, tmp_path, expected, limit, times):
+    """At moments that a seed draws."""
+    cache, rng = Cache(tmp_path / "cache", limit), np.random.default_rng(0)
     for turn in range(times):
         arguments = [what, str(turn), str(cache.folder), str(cache.limit), *urls]
         command = [sys.executable, "-c", FILLING, *arguments]
@@ -60,13 +62,3 @@ def kill_while_filling(
     # Who was killed may have written more than it had room for; whoever looks next makes some.
     cache.evict()
     assert 0 < cache.used <= cache.limit
-
-
-def test_killed_process_leaves_a_right_cache(what, urls, tmp_path, expected):
-    kill_while_filling(what, urls, Cache(tmp_path / "cache", 1 << 30), expected, 2)
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("limit", [1 << 30, 1 << 20])
-def test_many_killed_processes_leave_a_right_cache(what, urls, tmp_path, expected, limit):
-    kill_while_filling(what, urls, Cache(tmp_path / "cache", limit), expected, KILLS)

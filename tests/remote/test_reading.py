@@ -236,14 +236,6 @@ def test_memory_is_bounded(server, tmp_path, monkeypatch):
         assert bytes(held) == expected[0]
 
 
-def test_local_file_is_read_through_a_cache(tmp_path):
-    path = written(tmp_path, "recordio")
-    cache = Cache(tmp_path / "cache")
-    assert open_records(path, cache=cache)[:] == payloads()
-    assert cache.used >= path.stat().st_size
-    assert [kept.url for kept in cache.objects()] == [str(path)]
-
-
 def test_next_batches_are_fetched_ahead(server, tmp_path, monkeypatch):
     """Each batch of the window is announced when it is asked for, before a thread comes to it."""
     path = jpeg_file(tmp_path, "tfrecord", 40)
