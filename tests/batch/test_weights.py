@@ -58,18 +58,6 @@ def test_draws_are_independent():
     assert (first != drawn(np.ones(50), 20_000, seed=1)).mean() > 0.9
 
 
-@pytest.mark.parametrize("count", [2, 3])
-def test_draws_are_dealt_to_shards(count):
-    def draws(shard):
-        order = order_of(1000, 7, seed=3, shard=shard, weights=np.arange(1000.0))
-        return np.concatenate([order.batch(2, index) for index in range(len(order))])
-
-    whole = draws((0, 1))
-    together = np.stack([draws((shard, count)) for shard in range(count)], 1).ravel()
-    assert together.tolist() == whole[: len(together)].tolist()
-    assert len(whole) - len(together) < count
-
-
 @pytest.mark.parametrize("samples", [1, 12345])
 def test_draws_are_as_many_as_asked(samples):
     order = order_of(100, 10, weights=Weighted(np.ones(100), samples))
