@@ -13,7 +13,6 @@ from scipy import stats
 
 from adapters import (
     Blocks,
-    ClosedError,
     ImageDecoder,
     RecordError,
     concatenate,
@@ -34,8 +33,6 @@ from tests.sources.conftest import gatherer  # noqa: F401 - a fixture.
 from tests.sources.every_kind import CENTRE, KINDS, SIZE, X, Y, all_samples
 from tests.sources.image_folders import folder
 from tests.sources.record_files import (
-    HEADERS,
-    shards,
     write_images,
 )
 
@@ -101,13 +98,6 @@ def files(tmp_path):
         for format, part in (("recordio", slice(0, 10)), ("tfrecord", slice(10, SIZE)))
     ]
     return [open_records(path, decode=CENTRE) for path in paths]
-
-
-def test_other_records_are_refused(tmp_path):
-    path = write_images(tmp_path / "a", "recordio", [encoded(picture(9, 9), "JPEG")])
-    small, large = (open_records(path, decode=ImageDecoder(size)) for size in (8, 16))
-    with pytest.raises(ValueError, match=r"sources\[1\] has \(uint8\(16, 16, 3\), float64\(\)\)"):
-        concatenate([small, large])
 
 
 @pytest.mark.parametrize("transform", [None, lambda sample: sample])
@@ -233,16 +223,6 @@ def test_rows_of_many_arrays():
     assert batch_of(plan_of(whole.select([3, 15, 25]))).tolist() == [3, 15, 25]
 
 
-def test_closed_part_is_closed_in_the_whole(tmp_path):
-    paths = shards(tmp_path, "tfrecord")
-    given = [open_records(path, decode=HEADERS) for path in (paths[0], paths[1], paths[3])]
-    plan = plan_of(concatenate(given), 36)
-    batch_of(plan)
-    given[1].close()
-    with pytest.raises(ClosedError):
-        batch_of(plan)
-
-
 @pytest.fixture
 def photos(tmp_path):
     """Makes files of these classes; their names, or as many as are known beforehand."""
@@ -278,8 +258,8 @@ def test_classes_given_alike_or_lacking_are_joined(photos):
 # --- mix ---
 
 
-def numbers_of(source, epoch=0, shuffle=True, batch_size=16, shard=(0, 1), seed=3):
-    order = order_of(len(source), batch_size, shuffle, seed, shard=shard, source=source)
+def numbers_of(source, epoch=0, shuffle=True, batch_size=16, seed=3):
+    order = order_of(len(source), batch_size, shuffle, seed, source=source)
     return np.concatenate([order.batch(epoch, index) for index in range(len(order))])
 
 
@@ -369,16 +349,12 @@ def test_replacement_draws_independently():
 
 
 def test_mix_of_mixes_has_the_shares_of_both():
-    """And shards deal its order."""
     inner = mix(sources_of([100, 300]), [1, 3])
     source = mix([inner, np.arange(400)], [1, 1])
     numbers = numbers_of(source)
     assert sorted(numbers.tolist()) == list(range(800))
     owners = owners_of(numbers, [100, 300, 400])
     assert np.abs(np.cumsum(owners == 0) - np.arange(1, 801) / 8).max() < 2
-    shards = [numbers_of(source, shard=(shard, 3)) for shard in range(3)]
-    together = np.stack(shards, 1).ravel()
-    assert together.tolist() == numbers[: len(together)].tolist()
 
 
 @pytest.mark.parametrize(

@@ -370,23 +370,10 @@ def test_wrong_arguments_are_refused(given, arguments, error, said):
         split(list(range(10)), given, **arguments)
 
 
-class PyDataset:
-    """By its name alone, as Keras isn't imported to tell."""
-
-    __module__ = "keras.src.trainers"
-
-    def __len__(self):
-        return 3
-
-    def __getitem__(self, number):
-        return np.zeros(3)
-
-
 @pytest.mark.parametrize(
     ("source", "error", "said"),
     [
         (iter([1]), TypeError, "source must be an array"),
-        (PyDataset(), TypeError, r"source must give single samples, .* whole batches: give"),
         ([np.zeros(5), np.ones(5)], TypeError, "must be a tuple"),
         ((np.zeros(5), np.ones(4)), ValueError, "equal lengths"),
         ([], ValueError, "at least one sample"),
