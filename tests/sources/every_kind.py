@@ -11,6 +11,7 @@ from adapters import Feature, ImageDecoder, open_images, open_records
 from adapters.records import example
 from adapters.sources import Source, as_source
 from tests.images.pictures import encoded, picture
+from tests.sources.image_folders import varied
 from tests.sources.record_files import raw_file, write, write_images
 
 SIZE = 24
@@ -42,11 +43,7 @@ def _images(folder: Path, format: str, decoder: ImageDecoder) -> Source:
 
 
 def _folder(folder: Path) -> Source:
-    for number in range(SIZE):
-        path = folder / "photographs" / "ab"[number % 2] / f"{number}.jpg"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(encoded(picture(20, 20 + number), "JPEG"))
-    return open_images(folder / "photographs", decode=RANDOM)
+    return open_images(varied(folder / "photographs", SIZE, "ab"), decode=RANDOM)
 
 
 def _features(folder: Path, *shape: int | None) -> Source:

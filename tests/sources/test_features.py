@@ -144,11 +144,6 @@ def test_error_names_a_renamed_feature(tmp_path):
         one(tmp_path, {}, {"a": Feature("int64")}, fields={"a": "b/c"})
 
 
-def test_what_is_no_example_is_an_error(tmp_path):
-    with pytest.raises(RecordError, match=r"record 0, byte 0: expected a tf\.train\.Example"):
-        open_records(file_of(tmp_path, [b"text"]), decode={"a": Feature("int64")})[0]
-
-
 @pytest.mark.parametrize(
     ("arguments", "options", "kind", "message"),
     [

@@ -202,13 +202,14 @@ SPOILT = pytest.mark.parametrize(
 def test_damaged_record_is_named_each_time(tmp_path, format, contents, decode):
     good = write_images(tmp_path / "good", format, contents())
     bad = damaged_file(tmp_path, format, contents(), 4)
+    begin = write_images(tmp_path / "begin", format, contents()[:4]).stat().st_size
     source = open_records([good, bad], decode=decode)
     plan = plan_of(source, SIZE)
     for _ in range(2):
         batch_of(plan, 0, 0)
-        with pytest.raises(RecordError, match=rf"{bad}, record 4, byte \d+: expected"):
+        with pytest.raises(RecordError, match=rf"{bad}, record 4, byte {begin}: expected"):
             batch_of(plan, 0, 1)
-    with pytest.raises(RecordError, match="bad, record 4,"):
+    with pytest.raises(RecordError, match=f"bad, record 4, byte {begin}: expected"):
         source.sample(SIZE + 4)
     assert source.sample(SIZE + 5)[1] == 5
 
@@ -363,6 +364,8 @@ def test_source_that_is_closed_lets_go_of_its_files(tmp_path, format, contents, 
         batch_of(plan)
     assert living() > before
     source.close()
+    with pytest.raises(ClosedError):
+        batch_of(plans[1])  # A part of it is closed.
     other.close()
     assert living() == before
     for plan in plans:

@@ -100,23 +100,6 @@ def test_path_without_records_is_refused(tmp_path, format):
         as_source(write(tmp_path / f"a{SUFFIXES[format]}", format, []))
 
 
-@every_format
-@pytest.mark.parametrize("decode", ["image", RANDOM])
-@pytest.mark.parametrize("content", [b"", b"text", encoded(picture(9, 9), "JPEG")[:-20]])
-def test_record_without_a_whole_image_is_named(tmp_path, format, decode, content):
-    good = encoded(picture(9, 9), "JPEG")
-    files = [
-        write_images(tmp_path / "a", format, [good] * 3),
-        write_images(tmp_path / "b", format, [good, good, content, good]),
-    ]
-    with pytest.raises(RecordError) as caught:
-        open_records(files, decode=decode)[5]
-    error, offset = caught.value, write_images(tmp_path / "c", format, [good] * 2).stat().st_size
-    assert (error.file, error.record, error.offset) == (str(files[1]), 2, offset)
-    assert error.expected == ("a JPEG image" if len(content) > 9 else "an image")
-    assert "bytes" in error.found or "damaged" in error.found
-
-
 def test_first_damaged_record_of_a_batch_is_named(tmp_path):
     contents = [encoded(picture(9, 9), "JPEG"), *[b"text"] * 7]
     path = write_images(tmp_path / "a", "recordio", contents)
