@@ -18,6 +18,9 @@ from adapters.packing import Manifest, convert, verify
 from adapters.packing.manifest import Skipped
 from adapters.records import index_paths, irheader
 from tests.packing.materials import FORMATS, SUFFIXES, accounted, files_in, folder, jpeg
+from tests.records.conftest import mx_recordio, tf
+
+__all__ = ["mx_recordio", "tf"]
 
 
 @pytest.fixture(scope="module")
@@ -265,6 +268,32 @@ def test_manifest_that_is_none_is_told_so(tmp_path, content, is_json):
     (problem,) = verify(tmp_path / "x.json")[1]
     why = ": it must be the JSON file that pack writes beside its files" if is_json else ""
     assert problem.startswith(f"{tmp_path}/x.json is not a manifest{why}")
+
+
+# --- read by others ---
+
+
+def test_mxnet_reads_what_was_packed(tmp_path, mx_recordio):
+    samples = [(jpeg(0), 4), (jpeg(1), [0.5, 2])]
+    pack(samples, tmp_path / "x.rec", format="recordio")
+    reader = mx_recordio.MXIndexedRecordIO(str(tmp_path / "x.idx"), str(tmp_path / "x.rec"), "r")
+    read = [mx_recordio.unpack(reader.read_idx(number)) for number in range(2)]
+    reader.close()
+    assert [(np.ravel(header.label).tolist(), header.id, image) for header, image in read] == [
+        ([4.0], 0, jpeg(0)),
+        ([0.5, 2.0], 1, jpeg(1)),
+    ]
+
+
+def test_tensorflow_reads_what_was_packed(tmp_path, tf):
+    pack([(jpeg(n), n) for n in range(5)], tmp_path / "x", format="tfrecord", shard_bytes=2500)
+    kinds = {"image/encoded": tf.string, "image/class/label": tf.int64, "image/id": tf.int64}
+    features = {name: tf.io.FixedLenFeature([], kind) for name, kind in kinds.items()}
+    found = []
+    for record in tf.data.TFRecordDataset(sorted(map(str, tmp_path.glob("*.tfrecord")))):
+        sample = tf.io.parse_single_example(record, features)
+        found.append(tuple(sample[name].numpy() for name in features))
+    assert found == [(jpeg(number), number, number) for number in range(5)]
 
 
 def test_two_runs_at_once_are_refused(tmp_path, source):
