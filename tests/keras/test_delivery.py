@@ -45,32 +45,13 @@ def test_fit_builds_without_an_epoch(model):
     assert (recorder.trained, sequence.epoch) == (epochs_of(sequence, 3), 3)
 
 
-def test_order_of_whole_batches():
+def test_order_of_whole_batches_asks_no_global_generator():
     recorder = built_recorder()
+    before = random.getstate(), str(np.random.get_state())
     with sequence_of(6, **TWO_THREADS) as sequence:
         recorder.fit(sequence, epochs=2, verbose=0)
+    assert (random.getstate(), str(np.random.get_state())) == before
     assert [batch[0] // 4 for batch in recorder.trained] == [0, 3, 1, 2, 4, 5, 3, 5, 1, 0, 2, 4]
-
-
-@pytest.mark.parametrize(
-    ("workers", "shuffle"), [(TWO_THREADS, False), (recording.PROCESSES, True)]
-)
-def test_samples_once_per_epoch(workers, shuffle):
-    recorder = built_recorder()
-    with SafeSequence(numbered(38), 4, shuffle=shuffle, **workers) as sequence:
-        recorder.fit(sequence, epochs=3, verbose=0)
-    epochs = [recording.samples_of(recorder.trained[start : start + 10]) for start in (0, 10, 20)]
-    assert epochs == 3 * [list(range(38))]
-    for features, labels in recorder.lists.trained:
-        np.testing.assert_array_equal(features, -labels)
-
-
-def test_random_state_untouched():
-    recorder = built_recorder()
-    with sequence_of(BATCHES, **TWO_THREADS) as sequence:
-        before = random.getstate(), str(np.random.get_state())
-        recorder.fit(sequence, epochs=2, verbose=0)
-        assert (random.getstate(), str(np.random.get_state())) == before
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from adapters import SafeSequence
-from tests.keras.recording import BACKEND, VERSION
+from tests.keras.recording import BACKEND, VERSION, Recorder
 
 pytestmark = [
     pytest.mark.skipif(BACKEND != "tensorflow", reason="of TensorFlow alone"),
@@ -271,19 +271,6 @@ def test_error_that_looks_like_the_end(call):
         getattr(model, call)(data, verbose=0)
 
 
-class Recorder(keras.Model):
-    """A model that notes the batches of its steps, which run eagerly."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.batches: list[Any] = []
-        self.compile(run_eagerly=True)
-
-    def train_step(self, batch: Any) -> Any:
-        self.batches.append(batch)
-        return {}
-
-
 LARGE = RNG.random((COUNT, 40, 50), np.float32)  # A batch is large enough to be aligned.
 BUFFER = np.empty((BATCH_SIZE, 40, 50), np.float32)
 
@@ -315,15 +302,16 @@ def later_in(dtype: Any, batch: Any) -> Any:
 )
 def test_tensors_hold_the_batches(transform, workers):
     """Also long after their steps, and whoever else reads the same batches."""
-    model = Recorder()
+    model = Recorder(on_host=False)
     options = {"batch_transform": transform, "workers": workers, "shuffle": True}
     with SafeSequence((LARGE, Y), BATCH_SIZE, **options) as data:
         model.fit(data, epochs=2, verbose=0)
         data.set_epoch(0)
         expected = [[np.array(leaf) for leaf in batch] for batch in [*data, *data]]
-    assert len(model.batches) == len(expected)
-    assert {found[0].dtype.name for found in model.batches} == {"float32"}
-    for found, arrays in zip(model.batches, expected):
+    batches = model.lists.trained
+    assert len(batches) == len(expected)
+    assert {found[0].dtype.name for found in batches} == {"float32"}
+    for found, arrays in zip(batches, expected):
         for tensor, array in zip(found, arrays):
             np.testing.assert_array_equal(tensor.numpy(), array)
 

@@ -12,7 +12,7 @@ import keras
 import numpy as np
 import pytest
 
-from adapters import SafeSequence
+from adapters import SafeSequence, concatenate, split
 from adapters.engine.pool import shared_pool
 from tests.batches import exact
 from tests.keras.recording import AUTO, FOUR_THREADS, INLINE, PROCESSES, TWO_THREADS, Options
@@ -63,6 +63,8 @@ def drawn_by_a_library(sample: Any) -> Any:
 SOURCES: dict[str, Any] = {
     "batches": lambda **workers: SafeSequence(Drawing(), **workers),
     "samples": lambda **workers: SafeSequence(DrawingSamples(), 4, **workers),
+    "a part": lambda **workers: SafeSequence(split(DrawingSamples(), [1.0])[0], 4, **workers),
+    "several": lambda **workers: SafeSequence(concatenate([DrawingSamples()]), 4, **workers),
     "samples at once": lambda **workers: SafeSequence(DrawingAtOnce(), 4, **workers),
     "transforms": lambda **workers: SafeSequence(
         np.ones((24, 2)), 4, transform=flipped, batch_transform=jittered, **workers
@@ -72,7 +74,7 @@ SOURCES: dict[str, Any] = {
     ),
     "a collate": lambda **workers: SafeSequence(np.ones(24), 4, collate=noisy, **workers),
 }
-IN_PROCESSES = ("batches", "transforms", "a library")
+IN_PROCESSES = ("batches", "a part", "transforms", "a library")
 
 
 def epochs(kind: str, workers: Any) -> Any:

@@ -48,21 +48,6 @@ def test_threads_share_a_pass(workers):
             assert sequence.state_dict() == {"epoch": epoch + 1, "batch": 0}
 
 
-@pytest.mark.parametrize("workers", recording.KINDS_OF_WORKERS)
-def test_pass_broken_off_is_replayed(workers):
-    with sequence_of(BATCHES, shuffle=True, **workers) as sequence:
-        for _ in sequence:
-            break
-        assert read(sequence) == epochs_of(sequence, 1)
-
-
-def test_state_after_each_batch():
-    with sequence_of(3) as sequence:
-        states = [sequence.state_dict() for _ in sequence]
-        assert sequence.epoch == 1
-    assert states == [{"epoch": 0, "batch": 1}, {"epoch": 0, "batch": 2}, {"epoch": 1, "batch": 0}]
-
-
 def test_close_within_pass():
     sequence = sequence_of(BATCHES, **TWO_THREADS)
     batches = iter(sequence)
@@ -72,6 +57,8 @@ def test_close_within_pass():
         list(batches)
     with pytest.raises(ClosedError):
         next(iter(sequence))
+    with pytest.raises(ClosedError, match="closed"):
+        built_recorder().fit(sequence, verbose=0)
 
 
 @pytest.mark.parametrize("state", [{"epoch": 0, "batch": 0}, {"epoch": 1, "batch": 2}])

@@ -74,20 +74,6 @@ def test_workers_give_the_same_batches_and_states_go_on(name, tmp_path):
             assert [exact(batch) for batch in sequence] == expected[1][2:]
 
 
-@pytest.mark.usefixtures("light_workers")
-def test_global_draws_of_parts_are_seeded(tmp_path):
-    class Drawing:
-        def __len__(self) -> int:
-            return 8
-
-        def __getitem__(self, number: int) -> Any:
-            return np.float32(number), np.float32(np.random.rand())
-
-    whole = SafeSequence(concatenate([Drawing()]), 4, workers=0)
-    with SafeSequence(split(Drawing(), [1.0])[0], 4, **PROCESSES) as part:
-        assert [exact(batch) for batch in part] == [exact(batch) for batch in whole]
-
-
 # --- folders and paths ---
 
 

@@ -24,7 +24,7 @@ from tests.batches import exact
 from tests.clusters import cluster
 from tests.engine.executors import end_idle_workers
 from tests.engine.executors import workers as worker_processes
-from tests.keras.recording import built_recorder, sequence_of
+from tests.keras.recording import built_recorder
 
 
 class SlowDrawing(keras.utils.PyDataset):
@@ -126,27 +126,6 @@ def test_processes_take_over_settings_of_libraries(new_processes, light_workers,
     finally:
         keras.config.set_image_data_format(before[0])
         keras.config.set_epsilon(before[1])
-
-
-def test_short_fit_starts_no_processes(monkeypatch):
-    """Whatever is chosen: the work is over before they have started."""
-
-    def slow(batch: Any) -> Any:
-        ends = time.thread_time() + 0.005
-        while time.thread_time() < ends:
-            pass
-        return batch
-
-    end_idle_workers()
-    # As on a machine that is as busy.
-    monkeypatch.setattr(shared_pool(), "start_seconds", 60.0)
-    model = built_recorder()
-    options = {"batch_transform": slow}
-    with sequence_of(7, **options) as training, sequence_of(7, **options) as validation:
-        for _ in range(2):
-            model.fit(training, validation_data=validation, epochs=3, verbose=0)
-            assert worker_processes() == []
-    assert shared_pool().idle_pids == set()
 
 
 # --- a Dask cluster ---
