@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,20 +34,6 @@ def test_batches_are_the_same_to_the_last_bit(executor, shuffled):
         expected += [exact(batches[index]) for index in order]
     with opened(Numbers(), executor, **arguments) as engine:
         assert [exact(batch) for batch in read(engine, 21, shuffled=shuffled)] == expected
-
-
-@pytest.mark.parametrize(
-    ("executor", "arguments"),
-    [("threads-4", {}), ("processes-2", {"drop_remainder": True}), ("cluster", {"shard": (1, 3)})],
-    ids=str,
-)
-def test_every_sample_comes_once_per_epoch(executor, arguments):
-    order = plan_of(Numbers(), shuffle=True, **arguments).order
-    expected = Counter(int(n) for i in range(len(order)) for n in order.batch(1, i))
-    with opened(Numbers(), executor, shuffle=True, **arguments) as engine:
-        batches = read(engine, len(order), epoch=1)
-    assert Counter(np.concatenate(batches).tolist()) == expected
-    assert set(expected.values()) == {1}
 
 
 @pytest.mark.parametrize("executor", ["threads-4", "processes-2", "cluster"])

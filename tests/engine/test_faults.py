@@ -48,7 +48,6 @@ class Spoilt:
         ("threads-2", "KeyboardInterrupt"),
         ("threads-2", "SystemExit"),
         ("auto", "SystemExit"),
-        ("processes-2", "OwnError"),
         ("processes-2", "StopIteration"),
         ("processes-2", "SystemExit"),
         ("processes-2", "KeyboardInterrupt"),

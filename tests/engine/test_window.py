@@ -18,6 +18,7 @@ from adapters.sources import SequenceSource
 from tests.engine.executors import opened, streamed, wait_until
 from tests.engine.scripts import ended
 from tests.engine.workloads import Numbers, Slow, Tally
+from tests.keras.samples import slowly
 from tests.plans import plan_of
 
 BATCH = 4
@@ -40,23 +41,11 @@ def test_inline_computes_nothing_ahead(tmp_path):
     assert calls == [BATCH, 2 * BATCH, 3 * BATCH]
 
 
-class Spin:
-    """A transform that holds the GIL for 2 ms of its thread's own time."""
-
-    def __init__(self, tally: Tally) -> None:
-        self.tally = tally
-
-    def __call__(self, sample: Any) -> Any:
-        until = time.thread_time() + 0.002
-        while time.thread_time() < until:
-            pass
-        return self.tally(sample)
-
-
 @pytest.mark.parametrize("queue", [1, 2])
 def test_measuring_keeps_to_the_queue(queue, tmp_path):
     tally = Tally(tmp_path / "calls")
-    with streamed(Numbers(400), "auto", BATCH, queue=queue, transform=Spin(tally)) as stream:
+    options = {"queue": queue, "transform": tally, "batch_transform": slowly}
+    with streamed(Numbers(400), "auto", BATCH, **options) as stream:
         stream.next()
         calls = tally.calls
     assert calls <= (1 + queue) * BATCH
