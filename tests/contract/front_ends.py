@@ -32,6 +32,7 @@ _WORKERS: dict[str, dict[str, dict[str, Any]]] = {
     },
 }
 ALL_WORKERS = tuple(_WORKERS["keras"])
+THREADS = ("2 threads", "8 threads")
 
 
 def loader_of(
@@ -66,6 +67,11 @@ def loader_of(
             transform
         )
     return gluon_loader(source, batch_size, batchify_fn=collate, **arguments)
+
+
+def undeclared(front_end: str, workers: str) -> dict[str, Any]:
+    """Arguments that leave user code undeclared: Gluon's ``thread_pool=True`` declares it."""
+    return {"thread_safe": False} if front_end == "gluon" and workers in THREADS else {}
 
 
 def numpy_of(batch: Any) -> Any:

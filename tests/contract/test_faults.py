@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,17 +13,11 @@ from adapters import WorkerError
 from tests.contract import faults
 from tests.contract.faults import BAD, BATCH_SIZE, CLOSE_SECONDS, Numbers, SpoiltError, collate
 from tests.contract.front_ends import ALL_WORKERS, batches_of, loader_of
+from tests.engine.executors import wait_until
 
 
 def read(loader: Any) -> list[Any]:
     return [[int(number) for number in batch] for batch in batches_of(loader)]
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + CLOSE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 EXPECTED = np.arange(faults.COUNT).reshape(-1, BATCH_SIZE).tolist()
@@ -48,16 +41,6 @@ def test_error_comes_as_itself_after_the_batches_before(front_end, workers):
     loader.close()
 
 
-@pytest.mark.parametrize("phase", ["submit", "deliver"])
-def test_error_on_the_way_comes_as_itself(front_end, phase):
-    loader = loader_of(
-        front_end, Numbers(phase, "raise"), BATCH_SIZE, workers="2 processes", collate=collate
-    )
-    with pytest.raises(SpoiltError, match=f"spoilt {BAD}"):
-        read(loader)
-    loader.close()
-
-
 @pytest.mark.parametrize(("phase", "fault", "front_end"), [SUBMIT_EXIT, RUN_KILL, OF_GLUON])
 def test_one_death_costs_nothing_but_time(phase, fault, front_end, tmp_path):
     data = Numbers(phase, fault, tmp_path)
@@ -68,12 +51,17 @@ def test_one_death_costs_nothing_but_time(phase, fault, front_end, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("phase", "fault", "front_end"), [SUBMIT_EXIT, RUN_KILL, ("deliver", "kill", "keras"), OF_GLUON]
+    ("phase", "fault", "front_end"),
+    [
+        *(SUBMIT_EXIT, RUN_KILL, ("deliver", "kill", "keras"), OF_GLUON),
+        *((phase, "raise", each) for phase in ("submit", "deliver") for each in ("keras", "gluon")),
+    ],
 )
-def test_death_each_time_is_a_worker_error(phase, fault, front_end):
+def test_fault_each_time_is_an_error(phase, fault, front_end):
+    said = {"exit": "exited with code 7", "kill": "SIGKILL", "raise": f"spoilt {BAD}"}[fault]
     data = Numbers(phase, fault)
     loader = loader_of(front_end, data, BATCH_SIZE, workers="2 processes", collate=collate)
-    with pytest.raises(WorkerError, match="exited with code 7" if fault == "exit" else "SIGKILL"):
+    with pytest.raises(SpoiltError if fault == "raise" else WorkerError, match=said):
         read(loader)
     loader.close()
 

@@ -88,7 +88,6 @@ def test_auto_takes_no_processes(front_end, place):
     assert len({*rows[:, 1].tolist()}) == 2 * LENGTH
 
 
-@pytest.mark.parametrize("front_end", ["keras", "gluon"])
 def test_auto_takes_no_processes_for_a_data_set_that_counts(front_end):
     """It gives its next sample, whichever it is asked for; a process would have its own count."""
 

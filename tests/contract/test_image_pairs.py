@@ -149,6 +149,8 @@ def test_pair_of_its_own_size(tmp_path):
 def test_masks_are_no_names_of_classes(tmp_path):
     with pytest.raises(ValueError, match=r'decode=\(ImageDecoder.*interpolation="nearest"\)'):
         open_images(pairs(tmp_path), decode=ImageDecoder(24))
+    with pytest.raises(ValueError, match=r'decode=\(ImageDecoder.*interpolation="nearest"\)'):
+        open_images((tmp_path / "images", tmp_path / "masks"), decode=ImageDecoder(24))
     with pytest.raises(ValueError, match=r"labels beside its files.*masks/00.png"):
         open_images([(Path(image), Path(mask)) for image, mask in pairs(tmp_path)])
 
@@ -191,12 +193,6 @@ def test_decoders_that_cut_other_boxes(tmp_path, crop, other):
     open_images(names, decode=(ImageDecoder(**alike), ImageDecoder(**NEAREST, **half))).close()
     with pytest.raises(ValueError, match="decode must cut the same box out of all images"):
         open_images(names, decode=(ImageDecoder(**alike), ImageDecoder(**{**alike, **other})))
-
-
-def test_decoders_of_two_folders_are_two(tmp_path):
-    pairs(tmp_path)
-    with pytest.raises(ValueError, match=r'decode=\(ImageDecoder.*interpolation="nearest"\)'):
-        open_images((tmp_path / "images", tmp_path / "masks"), decode=ImageDecoder(24))
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ import pytest
 
 import adapters
 from adapters import ImageDecoder, concatenate, materialize, open_images, open_records, split
+from tests.batches import exact
 from tests.contract.front_ends import batches_of, loader_of
 from tests.contract.occupancy import LENGTH, DataSet, Occupancy
 from tests.sources.every_kind import all_samples
@@ -41,14 +42,7 @@ def batches(source: Any, workers: str = "inline", front_end: str = "keras") -> l
 
 
 def same(left: Any, right: Any) -> None:
-    if isinstance(left, dict):
-        assert left.keys() == right.keys()
-        left, right = list(left.values()), [right[name] for name in left]
-    if isinstance(left, (tuple, list)):
-        for one, other in zip(left, right, strict=True):
-            same(one, other)
-    else:
-        np.testing.assert_array_equal(left, right, strict=True)
+    assert exact(left) == exact(right)
 
 
 def same_samples(left: Any, right: Any) -> None:

@@ -218,12 +218,6 @@ def test_second_required_keyword_is_an_error(argument):
         SafeSequence((BATCHES, BATCHES), 4, **{argument: lambda x, *, y: (x, y)})
 
 
-def test_second_required_parameter_by_the_remedy():
-    with SafeSequence((BATCHES, BATCHES + 1), 4, transform=lambda sample: two(*sample)) as sequence:
-        x, y = next(iter(sequence))
-    assert (x.tolist(), y.tolist()) == ([0, 1, 2, 3], [1, 2, 3, 4])
-
-
 # --- what is random in ``source[i]`` ---
 
 COUNT = 8

@@ -18,11 +18,17 @@ import pytest
 
 from adapters import RecordWriter, concatenate, open_records, split
 from tests.contract import stateful
-from tests.contract.front_ends import ALL_WORKERS, NEEDS_MXNET, batches_of, loader_of
+from tests.contract.front_ends import (
+    ALL_WORKERS,
+    NEEDS_MXNET,
+    THREADS,
+    batches_of,
+    loader_of,
+    undeclared,
+)
 from tests.contract.stateful import LENGTH, content
 
 BATCH_SIZE = 4
-THREADS = ("2 threads", "8 threads")
 _OTHER_THREAD = (sqlite3.ProgrammingError, RuntimeError)
 
 
@@ -197,11 +203,6 @@ def opened(name: str, folder: Path) -> Iterator[Setup]:
         (setup.close or getattr(setup.source, "close", lambda: None))()
 
 
-def undeclared(front_end: str, workers: str) -> dict[str, Any]:
-    """Arguments that leave user code undeclared: Gluon's ``thread_pool=True`` declares it."""
-    return {"thread_safe": False} if front_end == "gluon" and workers in THREADS else {}
-
-
 def samples_of(batch: Any) -> Iterator[tuple[int, bytes]]:
     """The numbers and bytes in a batch."""
     numbers, data = (batch["number"], batch["data"]) if isinstance(batch, dict) else batch
@@ -294,7 +295,7 @@ def test_a_batch_that_is_asked_for_by_its_number_meanwhile(workers, tmp_path):
 @pytest.mark.parametrize("workers", ["auto", "2 threads"])
 def test_fit_validates_on_the_same_handle(workers, tmp_path):
     """A model that learns from one half and validates on the other is shown the right samples."""
-    from tests.contract.stateful_keras import Recorder
+    from tests.keras.recording import Recorder
 
     with contextlib.closing(stateful.File(tmp_path)) as file:
         training, validation = (
@@ -305,10 +306,10 @@ def test_fit_validates_on_the_same_handle(workers, tmp_path):
             model = Recorder()
             model.fit(training, validation_data=validation, epochs=6, verbose=0)
     for batches, numbers in (
-        (model.seen.trained, range(LENGTH // 2)),
-        (model.seen.tested, range(LENGTH // 2, LENGTH)),
+        (model.lists.trained, range(LENGTH // 2)),
+        (model.lists.tested, range(LENGTH // 2, LENGTH)),
     ):
-        rows = np.concatenate(batches).astype(np.uint8)
+        rows = np.concatenate([features for features, _ in batches]).astype(np.uint8)
         assert sorted(rows[:, 0].tolist()) == sorted([*numbers] * 6)
         assert [row[0] for row in rows if row[1:].tobytes() != content(row[0])] == []
 

@@ -13,7 +13,7 @@ import pytest
 
 from adapters import ImageDecoder, SafeSequence, open_images, open_records
 from tests.contract import occupancy
-from tests.contract.front_ends import NEEDS_MXNET, batches_of, loader_of, log_lines
+from tests.contract.front_ends import NEEDS_MXNET, batches_of, loader_of, log_lines, undeclared
 from tests.contract.occupancy import LENGTH, DataSet, Function, Meeting, Occupancy, Where, declared
 from tests.sources.image_folders import varied
 from tests.sources.record_files import write
@@ -87,11 +87,6 @@ ALL_PARTS = [*DECLARABLE, ("a PyDataset", "keras"), ("sampler", "gluon")]
 # --- without a declaration ---
 
 
-def undeclared(front_end: str, workers: str) -> dict[str, Any]:
-    """A pool of threads that Gluon is asked for declares the code, unless this takes it back."""
-    return {"thread_safe": False} if (front_end, workers) == ("gluon", "8 threads") else {}
-
-
 @pytest.mark.parametrize("workers", ["8 threads", "auto"])
 @pytest.mark.parametrize(("part", "front_end"), ALL_PARTS)
 def test_undeclared_code_has_one_thread(part, front_end, workers, tmp_path):
@@ -110,16 +105,6 @@ def test_undeclared_code_together_has_one_thread(workers):
     arguments = {"source": DataSet(watch), "collate": Function(watch, np.array), **functions}
     assert read("keras", workers, **arguments) == TWICE
     assert watch.most == 1
-
-
-def test_undeclared_data_set_of_two_loaders_has_one_thread():
-    """Training and validation read from the same object."""
-    data_set = DataSet(Occupancy())
-    loaders = [SafeSequence(data_set, BATCH_SIZE, workers=8) for _ in range(2)]
-    with loaders[0], loaders[1]:
-        for first, second in zip(*loaders, strict=True):
-            assert first.tolist() == second.tolist()
-    assert data_set.watch.most == 1
 
 
 def test_undeclared_data_set_asked_by_the_users_threads():
