@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+
+from tests.engine import scripts
 
 # Against a hang, on busy cores.
 _TIMEOUT_SECONDS = 300.0
@@ -16,15 +17,15 @@ def command(*words: Any) -> list[str]:
     return [sys.executable, "-m", "adapters.cli", *map(str, words)]
 
 
-def environment(**variables: str) -> dict[str, str]:
-    """Keras on JAX, which is imported in a third of TensorFlow's time."""
-    return {**os.environ, "KERAS_BACKEND": "jax", **variables}
-
-
 def ended(*words: Any, **variables: str) -> subprocess.CompletedProcess[str]:
-    """The command, once it has come to its end."""
-    options = {"timeout": _TIMEOUT_SECONDS, "env": environment(**variables)}
-    return subprocess.run(command(*words), capture_output=True, text=True, **options)
+    """The command, once it has come to its end.
+
+    With Keras on JAX, which is imported in a third of TensorFlow's time.
+    """
+    variables = {"KERAS_BACKEND": "jax", **variables}
+    return scripts.ended(
+        "-m", "adapters.cli", *words, timeout=_TIMEOUT_SECONDS, variables=variables
+    )
 
 
 def doctored(folder: Path, text: str, *words: str, options: Any = ()) -> Any:

@@ -16,25 +16,28 @@ fsspec = pytest.importorskip("fsspec", reason="memory:// is fsspec's")
 
 
 @pytest.fixture
-def pictures(tmp_path):
-    """A folder of pictures in fsspec's memory."""
+def files():
+    """What is in fsspec's memory: nothing at first."""
     files = fsspec.filesystem("memory")
     files.store.clear()
-    for path in varied(tmp_path / "photos", 12).rglob("*.jpg"):
-        files.pipe_file(f"/data/photos/{path.parent.name}/{path.name}", path.read_bytes())
-    yield "memory://data/photos/"
+    yield files
     files.store.clear()
 
 
 @pytest.fixture
-def url(tmp_path):
+def pictures(tmp_path, files):
+    """A folder of pictures in fsspec's memory."""
+    for path in varied(tmp_path / "photos", 12).rglob("*.jpg"):
+        files.pipe_file(f"/data/photos/{path.parent.name}/{path.name}", path.read_bytes())
+    return "memory://data/photos/"
+
+
+@pytest.fixture
+def url(tmp_path, files):
     """A record file in fsspec's memory, without its index."""
-    files = fsspec.filesystem("memory")
-    files.store.clear()
     path = written(tmp_path, "tfrecord", payloads(600))
     files.pipe_file(f"/data/{path.name}", path.read_bytes())
-    yield f"memory://data/{path.name}"
-    files.store.clear()
+    return f"memory://data/{path.name}"
 
 
 def test_cache_is_filled_shown_and_cleared(url, tmp_path, told):

@@ -42,7 +42,8 @@ class Slow(keras.utils.PyDataset):
         return x[8 * index : 8 * index + 8], y[8 * index : 8 * index + 8]
 
 if __name__ == "__main__":
-    print("given", sys.argv[1:])
+    import lying_beside
+    print("given", sys.argv)
     model().fit(Slow(), epochs=2, verbose=0)
     print("the script went on")
 """
@@ -91,9 +92,10 @@ def examine(tmp_path: Path, say: Any) -> Any:
 
 
 def test_script_ends_after_its_first_fit(tmp_path):
+    (tmp_path / "lying_beside.py").write_text("")
     process = doctored(tmp_path, PY_DATASET, "--epochs", "3")
     assert found_in(process) == "storage: fetching the samples"
-    assert "given ['--epochs', '3']" in process.stdout
+    assert f"given {[str(tmp_path / 'train.py'), '--epochs', '3']}" in process.stdout
     assert "thread_safe=True, if several threads may run your code at once" in process.stdout
     assert "the script went on" not in process.stdout
 

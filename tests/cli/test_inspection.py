@@ -147,18 +147,12 @@ def test_count_of_records(tmp_path, capsys, words, shown):
     assert lines(capsys, tmp_path / "x.rec") == [f"{tmp_path}/x.rec: empty, 0 records, 0 bytes"]
 
 
-def sheet(capsys: Any, path: Path, count: int) -> Any:
-    """The sheet as RGB, and what was said of it."""
-    out = path.with_suffix(".png")
-    said = lines(capsys, path, "--count", count, "--sheet", out)[-1]
-    return cv2.imread(str(out))[:, :, ::-1], said
-
-
 def test_sheet_has_the_order(tmp_path, capsys):
     colours = [(255, 0, 0), (0, 255, 0), (0, 0, 255)]
     samples = [(np.full((40, 60, 3), colour, np.uint8), 0) for colour in colours]
     pack(samples, tmp_path / "x.tfrecord", format="tfrecord", encoding="raw")
-    drawn, _ = sheet(capsys, tmp_path / "x.tfrecord", 3)
+    lines(capsys, tmp_path / "x.tfrecord", "--count", 3, "--sheet", tmp_path / "x.png")
+    drawn = cv2.imread(str(tmp_path / "x.png"))[:, :, ::-1]  # As RGB
     assert [tuple(drawn[at].tolist()) for at in ((0, 0), (127, 259), (0, 264))] == colours
     assert (drawn[:, 128:132] == 255).all()
 
@@ -227,6 +221,9 @@ table = ({"price": np.arange(3.0)}, np.array([1, 0, 1]))
 
 def broken():
     raise KeyError("mine")
+
+def needy(folder, size=2):
+    return []
 """
 
 
@@ -270,6 +267,8 @@ def test_path_may_have_a_colon(tmp_path, told):
 def test_object_that_cannot_be_shown(data, told):
     expected = "must define nothing when it is imported, and doesn't"
     assert expected in told("inspect", f"{data}:nothing", status=1)
+    expected = "missing 1 required positional argument: 'folder'"
+    assert expected in told("inspect", f"{data}:needy", status=1)
     assert "KeyError: 'mine'" in told("inspect", f"{data}:broken", status=1)
     assert ":exit ended with that exception" in told("inspect", f"{data}:exit", status=1)
     assert "that makes one, got a class" in told("inspect", f"{data}:SafeSequence", status=1)
@@ -297,9 +296,3 @@ def test_object_that_is_not_there(command, name, message, say):
     assert errors.startswith(f"adapters {command[0]}: ")
     assert message in errors
     assert "Traceback" not in errors
-
-
-def test_object_that_needs_arguments(tmp_path, say):
-    (tmp_path / "data.py").write_text("def train(folder, size=2):\n    return []\n")
-    status, _, errors = say("inspect", f"{tmp_path}/data.py:train")
-    assert (status, "missing 1 required positional argument: 'folder'" in errors) == (1, True)

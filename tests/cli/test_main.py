@@ -300,20 +300,8 @@ def test_bar_is_drawn_on_a_terminal_only(tmp_path, source, monkeypatch, command,
     assert (found, bool(errors.getvalue())) == (drawn, drawn)
 
 
-@pytest.fixture
-def watched(monkeypatch: pytest.MonkeyPatch):
-    """Put a terminal into the place of standard error, in the test: pytest sets it before that."""
-
-    def watch() -> Terminal:
-        made = Terminal()
-        monkeypatch.setattr(sys, "stderr", made)
-        return made
-
-    return watch
-
-
-def test_bar_says_what_is_done(watched):
-    terminal = watched()
+def test_bar_says_what_is_done(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", terminal := Terminal())
     with bar("verify", "record") as progress:
         progress(3, 10)
         first = terminal.getvalue()
@@ -322,8 +310,8 @@ def test_bar_says_what_is_done(watched):
     assert re.search(r"verify: .*1/20 \[.*record", terminal.getvalue())
 
 
-def test_bar_of_the_doctor(watched, monkeypatch):
-    terminal = watched()
+def test_bar_of_the_doctor(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", terminal := Terminal())
 
     def diagnosed(*_: Any, progress: Any, **__: Any) -> str:
         progress(1, 3)
