@@ -121,15 +121,11 @@ def test_kernel_that_is_missing_is_told_for_images(photographs, monkeypatch):
 # --- loaders of other kinds ---
 
 
-def test_py_dataset_on_slow_storage():
-    diagnosis = diagnose(planted.Batches(Waiting()), quick_step, seconds=SECONDS)
+def test_py_dataset_on_slow_storage_keeps_its_workers():
+    diagnosis = diagnose(planted.Batches(Waiting(), **THREADS), quick_step, seconds=SECONDS)
+    assert (diagnosis.workers.kind, diagnosis.workers.count) == ("threads", 2)
     assert (diagnosis.bottleneck, diagnosis.one_at_a_time) == ("storage", True)
     assert diagnosis.replaced == "SafeSequence in the place of the PyDataset"
-
-
-def test_py_dataset_keeps_its_workers():
-    diagnosis = diagnose(planted.Batches(Waiting(), **THREADS), quick_step, seconds=SHORT_SECONDS)
-    assert (diagnosis.workers.kind, diagnosis.workers.count) == ("threads", 2)
 
 
 class SlowList(list):

@@ -55,19 +55,6 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return ran
 
 
-def test_script_is_run_as_a_program_with_its_arguments(run, tmp_path):
-    (tmp_path / "lying_beside.py").write_text("")
-    out = tmp_path / "out"
-    text = (
-        "import sys, pathlib, lying_beside\n"
-        "if __name__ == '__main__':\n"
-        f"    pathlib.Path({str(out)!r}).write_text(str(sys.argv))"
-    )
-    run(text, "--epochs", "3")
-    assert sys.modules.pop("lying_beside")
-    assert out.read_text() == str([str(tmp_path / "train.py"), "--epochs", "3"])
-
-
 def test_script_leaves_the_interpreter_as_it_was(run):
     before = list(sys.argv), list(sys.path), list(sys.meta_path), sys.modules["__main__"]
     with pytest.raises(ScriptError) as caught:
@@ -216,12 +203,6 @@ def test_front_ends_loader_is_taken_apart(registered):
 def test_front_end_without_its_line_has_foreign_loaders():
     diagnosis = of_feed(Numbers())
     assert (diagnosis.bottleneck, diagnosis.workers.kind) == ("loader", "unknown")
-
-
-def test_frameworks_loader_is_examined_as_the_front_ends_own(playthings):
-    diagnosis = diagnose(playthings().Bucket(ITEMS), quick_step, seconds=SHORT_SECONDS)
-    assert diagnosis.replaced == "Feed in the place of the Bucket"
-    assert diagnosis.storage is not None
 
 
 def test_front_ends_loader_is_tuned(registered, monkeypatch):
