@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -126,6 +127,20 @@ def test_no_worker_survives_del(no_garbage_collection, workers):
     next(batches)
     del sequence, batches
     wait_until(lambda: not workers_alive())  # ``__del__`` waits for no thread.
+
+
+@pytest.mark.one_keras
+@pytest.mark.parametrize("at", [1, 15], ids=["early", "in epoch 1"])
+def test_worker_killed(at):
+    recorder = built_recorder()
+
+    def kill(model: keras.Model, batches: int) -> None:
+        if batches == at:
+            os.kill(worker_processes()[0].pid, signal.SIGKILL)
+
+    sequence = sequence_of(BATCHES, shuffle=True, **PROCESSES, max_queue_size=2)
+    recorder.fit(sequence, epochs=2, callbacks=[recording.AfterBatch(kill)], verbose=0)
+    assert recorder.trained == recording.epochs_of(sequence, 2)
 
 
 @pytest.mark.one_keras
