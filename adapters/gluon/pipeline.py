@@ -26,6 +26,7 @@ from mxnet.gluon.data.vision import ImageRecordDataset
 from mxnet.recordio import MXIndexedRecordIO
 from numpy.typing import NDArray
 
+from adapters.generators import current_place
 from adapters.gluon.ndarrays import as_numpy
 from adapters.gluon.stages import STAGES, Stage, call, stages_of
 from adapters.records import Index, RecordFiles, Shard
@@ -358,12 +359,12 @@ MXIndexedRecordIO.read_idx = _read_alone
 
 
 def _shuffle_a_copy(kind: Any, name: str) -> None:
-    """Have an augmenter shuffle a copy of its list: no order depends on earlier samples."""
+    """Have an augmenter shuffle a copy of its list in a loader: no sample depends on others."""
     called = kind.__call__
 
     @functools.wraps(called)
     def call_copy(self: Any, *arguments: Any) -> Any:
-        own = copy.copy(self)
+        own = self if current_place() is None else copy.copy(self)
         setattr(own, name, list(getattr(self, name)))
         return called(own, *arguments)
 

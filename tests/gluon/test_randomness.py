@@ -158,6 +158,11 @@ def test_mxnets_generator_is_left_alone(function):
     assert drawn_after(True) == drawn_after(False)
 
 
+def test_augmenters_outside_a_loader_are_mxnets():
+    augment = image.RandomOrderAug([lambda x, n=n: [*x, n] for n in range(9)])
+    assert augment([]) == [each([])[0] for each in augment.ts]
+
+
 def test_users_seed_of_mxnet_still_counts():
     def drawn_after(seed: int) -> Any:
         mx.random.seed(seed)
