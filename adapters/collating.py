@@ -500,7 +500,9 @@ def _arrays(items: list[Any], value: Any, where: str) -> list[NDArray[Any]]:
     arrays: list[NDArray[Any]] = []
     for item in items:
         try:
-            arrays.append(item if type(item) is np.ndarray else as_leaf(_own(item)))
+            if type(item) is not np.ndarray:  # Empty lists get the dtype that promotes to others.
+                item = as_leaf(np.empty(np.shape(item), np.bool_) if _is_empty(item) else item)
+            arrays.append(item)
         except ValueError as error:
             if not isinstance(item, list):
                 raise
@@ -513,11 +515,6 @@ def _arrays(items: list[Any], value: Any, where: str) -> list[NDArray[Any]]:
         dtype = np.float64 if value is None else np.asarray(value).dtype
         return [array.astype(dtype) for array in arrays]
     return arrays
-
-
-def _own(item: Any) -> Any:
-    """Give empty lists the dtype that promotes to all others."""
-    return np.empty(np.shape(item), np.bool_) if _is_empty(item) else item
 
 
 def _is_empty(item: Any) -> bool:

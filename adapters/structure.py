@@ -11,6 +11,7 @@ import array
 import copy
 import functools
 import importlib
+import re
 import sys
 from collections import ChainMap, UserDict
 from collections.abc import Callable, Iterable, Mapping
@@ -78,7 +79,8 @@ def map_leaves(function: Callable[[Any], Any], tree: Any) -> Any:
 
 def outline(treedef: Any, leaves: Iterable[tuple[Any, Any]]) -> str:
     """Describe samples of this structure by the shape and dtype of each leaf, for messages."""
-    return str(unflatten(treedef, [f"{dtype}{shape}" for shape, dtype in leaves])).replace("'", "")
+    text = str(unflatten(treedef, [f"{dtype}{shape}" for shape, dtype in leaves]))
+    return re.sub(r"'([^']+\))'", r"\1", text)  # The leaves aren't quoted, unlike keys.
 
 
 def in_order(names: dict[Any, Any]) -> list[Any]:

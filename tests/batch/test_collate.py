@@ -153,7 +153,7 @@ def test_tensor_of_strings_is_an_array():
         ),
         ([(1, 2), (1, 2, 3)], r"sample 11 is \(int64\(\), int64\(\), int64\(\)\), sample 10 is"),
         ([(1, 2), 1], r"sample 11 is int64\(\), sample 10 is \(int64\(\), int64\(\)\)"),
-        ([{"x": 1}, {"y": 1}], r"sample 11 is \{y: int64\(\)\}, sample 10 is \{x: int"),
+        ([{1: 1}, {"1": 1}], r"sample 11 is \{'1': int64\(\)\}, sample 10 is \{1: int64"),
         (
             [(1, None), (1, 2)],
             r"sample 11 is \(int64\(\), int64\(\)\), sample 10 is \(int64\(\)",

@@ -201,7 +201,7 @@ def test_errors_name_the_number_in_the_whole():
         ([[X, X]], TypeError, "must be a tuple"),
         ([(X, Y), (X[:, :1], Y)], ValueError, r"sources\[1\] has \(int32\(1, 3\), int64\(\)\)"),
         ([(X, Y), X], ValueError, r"sources\[1\] has int32\(2, 3\); bring them into one form"),
-        ([(X, Y), {"x": X, "y": Y}], ValueError, r"has \{x: int32\(2, 3\), y: int64\(\)\}"),
+        ([(X, Y), {"x": X, "y": Y}], ValueError, r"has \{'x': int32\(2, 3\), 'y': int64"),
         # As float64, 2^53 + 1 would be 2^53.
         ([np.array([2**53 + 1]), np.array([1], "u8")], ValueError, r"\[1\] has uint64"),
     ],
