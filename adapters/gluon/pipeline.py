@@ -45,11 +45,6 @@ class Column(NamedTuple):
     kind: type
     """Type of a row for the user: ``mx.nd.NDArray``, ``mx.np.ndarray``, ``np.ndarray`` for NumPy's
     rows and scalars and for lists, or ``object`` for Python numbers."""
-    owner: Any = None
-    """NDArray that owns the memory. MXNet may still be computing it."""
-
-    def __reduce__(self) -> Any:
-        return Column, (self.array, self.kind)
 
 
 class PythonOp(NamedTuple):
@@ -276,7 +271,7 @@ def _column(data: Any) -> Column | None:
         array = as_numpy(data)
         if array.ndim == 1 and type(data) is mx.nd.NDArray:
             array = array[:, np.newaxis]  # An NDArray's data[i] still has one axis.
-        return Column(array, type(data), data)
+        return Column(array, type(data))
     if type(data) in (list, range):
         return Column(data, np.ndarray)
     # Exact types only: subclasses, such as masked arrays, have special rows.

@@ -150,9 +150,9 @@ class GluonPlan(Plan):
                 self.draws |= generators_used(*self.pipeline.users_code).possibly
             self.__post_init__()
         self.begun = True
-        for column in self.pipeline.columns or ():
-            if column.owner is not None:
-                column.owner.wait_to_read()
+        for part in parts:
+            if isinstance(part, mx.nd.NDArray):  # MXNet may still be computing it.
+                part.wait_to_read()
 
     def _current_parts(self) -> list[Any]:
         """Objects that the data set consists of, and attributes of the user's among them."""

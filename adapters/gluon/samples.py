@@ -134,7 +134,7 @@ class Runner:
         rows = self._base_numbers(names, len(columns[0].array))
         stretch = stretch_of(rows)
         gathered: list[Column | list[Any]] = []
-        for place, (array, kind, _) in enumerate(columns):
+        for place, (array, kind) in enumerate(columns):
             if isinstance(array, (np.ndarray, Stored)):
                 # A first member that goes through ops is not yet the batch's memory.
                 memory = np.empty if self.runs and not place else allocate
