@@ -7,7 +7,6 @@ resulting dtype.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -36,43 +35,31 @@ class Leaf:
     kind: str
 
 
+@dataclass(slots=True)
 class Treedef:
-    """Structure of a batch without its arrays (treedef): containers around leaves and values.
+    """Structure of a batch without its arrays (treedef): containers around leaves and values."""
 
-    ``flat`` is the number of NDArrays if the batch is a flat list of them, as nearly all are.
-    """
-
-    def __init__(self, tree: Any, flat: int = 0) -> None:
-        self._tree = tree
-        self._flat = flat
-
-    def __reduce__(self) -> Any:
-        return (_flat, (self._flat,)) if self._flat else (Treedef, (self._tree,))
+    tree: Any
+    flat: bool = False
+    """True if the batch is a flat list of NDArrays, as nearly all are, and has no ``tree``."""
 
     def built(self, arrays: Sequence[Any], numpy_semantics: bool | None) -> Any:
         """Return the batch, with arrays of the types that the user gets; None: as they are."""
-        if self._flat:
-            if numpy_semantics is None:
-                return list(arrays)
-            return [
-                as_ndarray(array, numpy_semantics) if type(array) is np.ndarray else array
-                for array in arrays
-            ]
 
         def converted(array: Any, kind: str) -> Any:
             if numpy_semantics is None or kind == "numpy" or not isinstance(array, np.ndarray):
                 return array
             return as_ndarray(array, numpy_semantics if kind == "active" else kind == "np")
 
+        if self.flat:
+            return [converted(array, "active") for array in arrays]
         return map_members(
             lambda leaf: converted(arrays[leaf.number], leaf.kind) if type(leaf) is Leaf else leaf,
-            self._tree,
+            self.tree,
         )
 
 
-@functools.cache
-def _flat(count: int) -> Treedef:
-    return Treedef([Leaf(number, "active") for number in range(count)], count)
+_FLAT = Treedef(None, flat=True)
 
 
 def batchify_default(
@@ -92,7 +79,7 @@ def batchify_default(
     if not single and all(type(column) is np.ndarray for column in columns):  # Takes 1 of 4 us.
         for column in columns:
             _check_dtype(column)
-        return columns, _flat(len(columns))
+        return columns, _FLAT
     leaves: list[Any] = []
     try:
         # A nested function that calls itself would keep the arrays until a garbage collection.
@@ -104,7 +91,7 @@ def batchify_default(
     if single:
         return leaves, Treedef(tree[0])
     flat = len(leaves) == len(tree) and list not in map(type, tree)
-    return leaves, _flat(len(tree)) if flat else Treedef(tree)
+    return leaves, _FLAT if flat else Treedef(tree)
 
 
 def _batched(items: Any, leaves: list[Any], remote: bool, allocate: Allocate) -> Any:
