@@ -12,7 +12,7 @@ from mxnet.util import is_np_array
 from adapters.batch.order import DrawnOrder
 from adapters.batch.plan import Assembled
 from adapters.engine import Reading, Stream
-from adapters.gluon.ndarrays import map_arrays, moved, take_back
+from adapters.gluon.ndarrays import map_arrays, take_back
 from adapters.gluon.samplers import drawn_batches, length_of
 
 # Lent arrays to check at the end of a pass, enough to include those of its last batches.
@@ -123,9 +123,12 @@ def mover(ctx: Any, pin_memory: bool | Literal["auto"], pin_device_id: int) -> C
     if ctx is not None:
         targets.append((ctx, False))
 
+    def moved(ctx: Any, array: Any) -> Any:
+        return array if array.ctx == ctx else array.copyto(ctx)
+
     def move(batch: Any) -> Any:
         for target, lists in targets:
-            batch = map_arrays(functools.partial(moved, ctx=target), batch, lists)
+            batch = map_arrays(functools.partial(moved, target), batch, lists)
         return batch
 
     return move

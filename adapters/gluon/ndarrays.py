@@ -118,12 +118,6 @@ def copy_into(row: NDArray[Any], array: Any) -> None:
     )
 
 
-def moved(array: Any, ctx: Any) -> Any:
-    """Copy an NDArray to a device, with the method that its class has."""
-    name = "as_in_ctx" if isinstance(array, mx.np.ndarray) else "as_in_context"
-    return getattr(array, name)(ctx)
-
-
 def map_members(function: Callable[[Any], Any], tree: Any, lists: bool = False) -> Any:
     """Apply ``function`` to everything in nested lists, tuples and dicts but lists of numbers.
 
