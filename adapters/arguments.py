@@ -188,6 +188,21 @@ def position_of(
     return epoch, batch
 
 
+def index_of(index: Any, length: int | None) -> int:
+    """Batch number for a list-style index. Without a length, negative indexes are refused."""
+    try:
+        number = operator.index(index)
+    except TypeError:
+        raise TypeError(f"batch index must be an integer, got {index!r}") from None
+    if length is None:
+        if number < 0:
+            raise IndexError(f"batch index must be >= 0 as their number isn't known, got {number}")
+        return number
+    if not -length <= number < length:
+        raise IndexError(f"batch index must be in range({-length}, {length}), got {number}")
+    return number % length
+
+
 class DaskClient(Protocol):
     """The part of ``dask.distributed.Client`` that is checked here."""
 

@@ -448,11 +448,10 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         from adapters.replaying import Replay, numbers_used  # Few trainings need it.
 
         arguments.check_integer("epoch", epoch, 0)
-        arguments.check_integer("batch", batch, None)
         if (obstacle := self._with_shard()._obstacle) is not None:
             raise ValueError(f"replay: no batch can be computed again, as {obstacle}")
         epoch, plan, records = int(epoch), self._plan, self._plan.pipeline.records
-        key = self._replayed(epoch, int(batch), state)
+        key = self._replayed(epoch, batch, state)
         names = plan.samples(key)
         try:
             named = [int(name) for name in names]
@@ -481,11 +480,7 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         """Return the key of a batch to be replayed."""
         sampler = samplers.sampler_twin(self._batch_sampler)
         samplers.set_epoch(sampler, epoch)
-        count = samplers.length_of(sampler, epoch)
-        if index < -(count or 0) or (count is not None and index >= count):
-            end = "its length, which isn't known" if count is None else count
-            raise IndexError(f"batch must be in range({-(count or 0)}, {end}), got {index}")
-        index += 0 if index >= 0 or count is None else count
+        index = arguments.index_of(index, samplers.length_of(sampler, epoch))
         if (order := self._order) is not None:
             resumed = replayed_epoch(self._resumed, order, epoch, state, "loader")
             return replayed_key(resumed, order, epoch, index)

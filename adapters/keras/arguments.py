@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import reprlib
 from collections.abc import Mapping
 from typing import Any
@@ -146,21 +145,6 @@ def check_whole_batches(source: Any, endless: bool, given: dict[str, Any]) -> No
             f"shuffle needs a source with an end, got {given['shuffle']!r} for {name}, whose "
             "num_batches is None: shuffle in the source, or give it a __len__"
         )
-
-
-def index_of(index: Any, length: int | None) -> int:
-    """Batch number for a list-style index. Without a length, negative indexes are refused."""
-    try:
-        number = operator.index(index)
-    except TypeError:
-        raise TypeError(f"batch index must be an integer, got {index!r}") from None
-    if length is None:
-        if number < 0:
-            raise IndexError(f"batch index must be >= 0 as the source has no end, got {number}")
-        return number
-    if not -length <= number < length:
-        raise IndexError(f"batch index must be in range({-length}, {length}), got {number}")
-    return number % length
 
 
 def check_class_weight(class_weight: Any) -> None:

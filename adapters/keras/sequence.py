@@ -32,7 +32,6 @@ from adapters.keras.arguments import (
     check_workers,
     fixed_error,
     fixed_property,
-    index_of,
     settings_of,
     source_of,
 )
@@ -265,7 +264,7 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
             IndexError: ``index`` is not in ``range(-len(seq), len(seq))``, or is negative and the
                 source is endless.
         """
-        number = index_of(index, self._with_shard()._plan.num_batches)
+        number = arguments.index_of(index, self._with_shard()._plan.num_batches)
         self._engine.enter_epoch(self.epoch)
         key = self._progress.resumed.key(self.epoch, number)
         batch = self._engine.compute(key).batch
@@ -464,7 +463,7 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
         plan, epoch = self._with_length()._plan, int(epoch)
         if epoch == self.epoch:
             self._engine.enter_epoch(epoch)  # The epoch's hooks may change its batches.
-        number = index_of(batch, plan.num_batches)
+        number = arguments.index_of(batch, plan.num_batches)
         resumed = replayed_epoch(self._progress.resumed, plan.order, epoch, state, "sequence")
         permuted = shuffled and not self._endless and not plan.order.shuffle
         key = replayed_key(resumed, plan.order, epoch, number, plan.shuffled if permuted else None)

@@ -335,7 +335,7 @@ def test_endless_items_and_length():
     assert sequence
     assert sequence.num_batches is SafeSequence(sequence).num_batches is None
     assert numbers(sequence[10**9 + 1]) == IN_ORDER[1]
-    with pytest.raises(IndexError, match="must be >= 0 as the source has no end, got -1"):
+    with pytest.raises(IndexError, match="must be >= 0 as their number isn't known, got -1"):
         sequence[-1]
     with pytest.raises(TypeError, match="has no length: give fit steps_per_epoch, or the source"):
         len(sequence)
