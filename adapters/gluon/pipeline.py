@@ -72,8 +72,6 @@ class NativeOp(NamedTuple):
 
     stage: Stage
     first: bool
-    number: int
-    """Number of the stage in its pipeline, which selects its random numbers."""
 
 
 @dataclass
@@ -181,11 +179,10 @@ def pipeline_of(data: Any) -> Pipeline:
         pipeline = pipeline_of(data._data)
         first = type(data._fn) is _dataset._TransformFirstClosure
         inner = data._fn._fn if first else data._fn
-        known = itertools.count(sum(isinstance(op, NativeOp) for op in pipeline.ops))
         ops: list[Any] = stages_of(inner) or [inner]
         for is_stage, group in itertools.groupby(ops, lambda op: isinstance(op, Stage)):
             if is_stage:
-                pipeline.ops += [NativeOp(stage, first, next(known)) for stage in group]
+                pipeline.ops += [NativeOp(stage, first) for stage in group]
             else:
                 pipeline.ops.append(PythonOp(tuple(group), first))
         return pipeline

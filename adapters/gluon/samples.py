@@ -289,7 +289,8 @@ class Runner:
             return self._called([PythonOp((stage.block,))], state, request, place)
         drawn = np.empty((len(names), 0))
         if draws := stage.draws:
-            drawn = uniforms(self._seed, request.key.epoch, request.numbers, run.number, draws)
+            stream = sum(isinstance(each, NativeOp) for each in self.runs[:place])
+            drawn = uniforms(self._seed, request.key.epoch, request.numbers, stream, draws)
         memory = request.allocate if place == len(self.runs) - 1 else np.empty
         # transform_first also unpacks a tuple of one.
         column, *others = state.columns
