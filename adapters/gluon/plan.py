@@ -237,9 +237,7 @@ class GluonPlan(Plan):
     def _computed(self, request: Request) -> State:
         """Make samples, and wait for their NDArrays, so that errors of MXNet are raised here."""
         state = self._runner.made(request)
-        for each in [state] if isinstance(state, list) else state.columns:
-            if isinstance(each, list):
-                map_arrays(lambda array: array.wait_to_read(), each, lists=True)
+        map_arrays(lambda array: array.wait_to_read(), state, lists=True)
         return state
 
     def _replaced(self, request: Request) -> tuple[list[Any], int]:
