@@ -14,7 +14,7 @@ from __future__ import annotations
 import abc
 import functools
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -224,6 +224,14 @@ class Order:
         if not self.shuffle:
             return positions
         return permute(positions, self._positions, (self.seed, epoch, SAMPLES))
+
+    def explanation(self) -> Iterator[str]:
+        """Yield a line for a global order of its own, and one for a shard."""
+        if self.arrangement is not None:
+            yield f"order: {self.arrangement.way}"
+        if self.shard[1] > 1:
+            samples = "" if self.size is None else f", {self.shard_size} of {self.size}"
+            yield f"shard: {self.shard[0]} of {self.shard[1]}{samples}"
 
     def consumed(self, step: int, origin: int = 0) -> int:
         """Number of samples that all shards together have consumed before a batch."""

@@ -300,12 +300,7 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         """Print how the samples are made, and why: one line per stage."""
         lines = [*self._with_shard()._plan.explanation()]
         if isinstance(self._batch_sampler, samplers.OrderBatchSampler):
-            order = self._batch_sampler.order
-            index, count = order.shard
-            if order.arrangement is not None:
-                lines.append(f"order: {order.arrangement.way}")
-            if count > 1:
-                lines.append(f"shard: {index} of {count}, {order.shard_size} of {order.size}")
+            lines += self._batch_sampler.order.explanation()
         lines.append(f"workers: {self._engine.description.removeprefix(_AUTO)}")
         print("\n".join(lines))
 

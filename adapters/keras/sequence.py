@@ -601,12 +601,7 @@ def _explanation(plan: SourcePlan, engine: Engine) -> Iterator[str]:
         yield f"collate {_name_of(plan.collate)}: makes a batch of a list of samples"
     if plan.batch_transform is not None:
         yield f"batch_transform {_name_of(plan.batch_transform)}: a batch at a time"
-    order = plan.order
-    if order.arrangement is not None:
-        yield f"order: {order.arrangement.way}"
-    if order.shard[1] > 1:
-        samples = "" if order.size is None else f", {order.shard_size} of {order.size}"
-        yield f"shard: {order.shard[0]} of {order.shard[1]}{samples}"
+    yield from plan.order.explanation()
     if plan.changes_between_epochs:
         yield "epochs: nothing is read beyond the end of one, as hooks may change what comes next"
     if internals.by_keras_adapter():
