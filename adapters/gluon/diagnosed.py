@@ -23,7 +23,7 @@ from adapters.engine import Engine
 from adapters.gluon.loader import DataLoader, gluon_loader
 from adapters.gluon.pipeline import Pipeline, PythonOp
 from adapters.gluon.plan import GluonPlan
-from adapters.gluon.samplers import OrderBatchSampler, sampler_twin
+from adapters.gluon.samplers import drawn_batches, sampler_twin
 from adapters.resuming import read_only
 
 _KEPT_BATCHES = 4
@@ -114,9 +114,8 @@ class GluonFetching(GluonPlan):
 
 def ablations_of(plan: GluonPlan, data: Any, batch_sampler: Any) -> Ablations:
     """Make the ablations of a loader's plan, from its data set and its batch sampler."""
-    ours = isinstance(batch_sampler, OrderBatchSampler)
-    batches = batch_sampler.batches(0) if ours else map(list, batch_sampler)
-    drawn = list(itertools.islice(batches, _DRAWN_BATCHES))
+    batches = itertools.islice(drawn_batches(batch_sampler, 0, 0), _DRAWN_BATCHES)
+    drawn = list(map(list, batches))
     if not drawn:
         raise ValueError(
             f"loader must have batches each time, got none from its {type(batch_sampler).__name__}"
