@@ -165,8 +165,7 @@ class GluonPlan(Plan):
     def batch(self, key: BatchKey, allocate: Allocate) -> Assembled:
         """Compute a batch, ``(*arrays, Treedef)``. Errors' notes name the sample and the batch."""
         names = self.samples(key)
-        if self.pipeline.records is not None:
-            self._prefetch(key)
+        self._prefetch(key)
         # If user functions make the batch, the arrays of samples are not its memory yet.
         memory = allocate if self._batches_itself else aligned_empty
         try:
