@@ -221,3 +221,13 @@ def attributes_before_use(owner: Any) -> dict[str, Any] | None:
     """
     known = _objects.get(id(owner))
     return None if known is None or known.owner is not owner else known.unused
+
+
+def name_of(function: Any) -> str:
+    """Name of a user's function, with file and line if known; one of this package in full."""
+    kind = type(function)
+    if kind.__module__.startswith(("adapters.collating", "adapters.transforms.")):
+        return repr(function)
+    name = getattr(function, "__qualname__", kind.__name__)
+    code = getattr(function, "__code__", None)
+    return f"{name} ({os.path.basename(code.co_filename)}:{code.co_firstlineno})" if code else name

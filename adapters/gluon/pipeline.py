@@ -13,7 +13,6 @@ import copy
 import dataclasses
 import functools
 import itertools
-import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -34,7 +33,7 @@ from adapters.sources import ArraySource, MapSource, Source, Subset
 from adapters.sources.decoders import Images
 from adapters.sources.records import RecordSource
 from adapters.sources.stored import Stored, is_stored
-from adapters.user_code import Gate
+from adapters.user_code import Gate, name_of
 
 
 class Column(NamedTuple):
@@ -277,13 +276,6 @@ def _column(data: Any) -> Column | None:
     if is_stored(data) and data.shape and not np.dtype(data.dtype).hasobject:
         return Column(Stored(data), np.ndarray)
     return None
-
-
-def name_of(function: Callable[..., Any]) -> str:
-    """Name of a function, with file and line if known."""
-    name = getattr(function, "__qualname__", type(function).__name__)
-    code = getattr(function, "__code__", None)
-    return f"{name} ({os.path.basename(code.co_filename)}:{code.co_firstlineno})" if code else name
 
 
 # --- the numbers of samples ---

@@ -36,7 +36,7 @@ from adapters.generators import (
 )
 from adapters.gluon.batchify import Treedef, batchify_default, is_known, packed
 from adapters.gluon.ndarrays import as_ndarray, map_arrays, map_members
-from adapters.gluon.pipeline import Pipeline, name_of, parts_of, pipeline_for
+from adapters.gluon.pipeline import Pipeline, parts_of, pipeline_for
 from adapters.gluon.samples import (
     WHOLE_BATCH,
     Request,
@@ -48,7 +48,7 @@ from adapters.gluon.samples import (
 )
 from adapters.gluon.stages import call
 from adapters.seeding import seed
-from adapters.user_code import owner_of
+from adapters.user_code import name_of, owner_of
 
 _UNSEEDED: contextlib.nullcontext[frozenset[str]] = contextlib.nullcontext(frozenset())
 

@@ -48,6 +48,7 @@ from adapters.keras.reading import Iteration
 from adapters.keras.shutdown import opened
 from adapters.ranks import ShardArgument
 from adapters.sources import SequenceSource, Source
+from adapters.user_code import name_of
 
 if TYPE_CHECKING:
     from adapters.replaying import Replay
@@ -596,11 +597,11 @@ def _explanation(plan: SourcePlan, engine: Engine) -> Iterator[str]:
     """Yield a line for each stage of the pipeline, workers last."""
     yield f"source: {plan.way}"
     if plan.transform is not None:
-        yield f"transform {_name_of(plan.transform)}: a sample at a time"
+        yield f"transform {name_of(plan.transform)}: a sample at a time"
     if plan.collate is not None:
-        yield f"collate {_name_of(plan.collate)}: makes a batch of a list of samples"
+        yield f"collate {name_of(plan.collate)}: makes a batch of a list of samples"
     if plan.batch_transform is not None:
-        yield f"batch_transform {_name_of(plan.batch_transform)}: a batch at a time"
+        yield f"batch_transform {name_of(plan.batch_transform)}: a batch at a time"
     yield from plan.order.explanation()
     if plan.changes_between_epochs:
         yield "epochs: nothing is read beyond the end of one, as hooks may change what comes next"
@@ -613,10 +614,3 @@ def _explanation(plan: SourcePlan, engine: Engine) -> Iterator[str]:
         unsafe = " and ".join(plan.not_thread_safe)
         workers += f"; only one of them is busy at a time, as {unsafe} is not declared thread_safe"
     yield workers
-
-
-def _name_of(function: Any) -> str:
-    kind = type(function)
-    if kind.__module__.startswith(("adapters.collating", "adapters.transforms.")):
-        return repr(function)
-    return getattr(function, "__qualname__", kind.__name__)
