@@ -258,7 +258,10 @@ class Runner:
                     sample = op(sample)
                 if copies is None:
                     originals.append(sample)
-                results.append(sample if copies is False else _copied(sample))
+                if copies is not False:
+                    sample = detached(sample)
+                    map_arrays(lambda array: array.wait_to_read(), sample, lists=True)
+                results.append(sample)
         except BaseException as error:
             note(error, f"in sample {names[len(results)]!r}")
             raise
@@ -356,12 +359,6 @@ def _stacked(column: Column | list[Any]) -> tuple[NDArray[Any] | None, type]:
 def _is_flat(treedef: Any) -> bool:
     """True if a sample is one leaf or a tuple of leaves."""
     return treedef == 0 or (type(treedef) is tuple and treedef == tuple(range(len(treedef))))
-
-
-def _copied(sample: Any) -> Any:
-    copied = detached(sample)
-    map_arrays(lambda array: array.wait_to_read(), copied, lists=True)
-    return copied
 
 
 # --- the global generators, for user code ---
