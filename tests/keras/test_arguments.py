@@ -30,7 +30,7 @@ def refused(error: type[Exception], message: str, *arguments: Any, **options: An
     ("error", "message", "arguments", "options"),
     [
         refused(ValueError, "batch_size must be >= 1, got 0", X, 0),
-        refused(TypeError, "batch_size must be an integer >= 1, got True", X, np.True_),
+        refused(TypeError, "batch_size must be an integer >= 1, got", X, np.True_),
         refused(ValueError, "batch_size must be <= 40", X, 41, drop_remainder=True),
         refused(ValueError, 'workers must be >= 0 or "auto", got -1', X, workers=-1),
         refused(TypeError, "or \"auto\", got 'many'", X, workers="many"),
