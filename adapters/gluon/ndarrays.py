@@ -119,10 +119,11 @@ def copy_into(row: NDArray[Any], array: Any) -> None:
 
 
 def map_members(function: Callable[[Any], Any], tree: Any, lists: bool = False) -> Any:
-    """Apply ``function`` to everything in nested lists, tuples and dicts but lists of numbers.
+    """Apply ``function`` to everything in nested lists, tuples and dicts.
 
-    Subclasses of tuple and dict that may be made or filled in another way are left whole. With
-    ``lists``, tuples become lists, as in MXNet's pinning.
+    Lists that hold only numbers and texts are copied instead. Subclasses of tuple and dict that may
+    be made or filled in another way are left whole. With ``lists``, tuples become lists, as in
+    MXNet's pinning.
     """
     if type(tree) in _LEAVES:  # Saves a third of the time for a list of arrays.
         return function(tree)

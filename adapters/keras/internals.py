@@ -255,14 +255,14 @@ def _rest_of_epoch(
         iterator.steps_per_epoch, iterator._num_batches = steps_per_epoch, num_batches
 
 
-def ends_within(steps: int, together: int, num_batches: int | None, trains: bool) -> bool:
+def ends_within(steps: int, together: int, num_batches: int | None, may_go_on: bool) -> bool:
     """True if a pass of ``steps``, ``together`` in an execution, ends when the data do.
 
-    Then no batch of the next epoch is read. A pass that doesn't train never reads one.
+    With ``may_go_on``, a pass of more steps than batches goes on into the next epoch.
     """
     if num_batches is None or num_batches >= -(-steps // together) * together:
         return False
-    return (steps <= num_batches or not trains) and not missing_to_continue()
+    return (steps <= num_batches or not may_go_on) and not missing_to_continue()
 
 
 def has_only_empty(callback: Any, names: Iterable[str]) -> bool:

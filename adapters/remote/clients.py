@@ -94,7 +94,7 @@ def _made(root: str, url: str) -> Client:
     if not is_known:
         raise ImportError(
             f"{name}: nothing that is installed reads {scheme}://, nor would obstore; where "
-            f"fsspec has a file system of that name: pip install fsspec, and what it names for it"
+            "fsspec has a file system in a package for it: pip install fsspec, and that package"
         )
     needed = "obstore" if obstore_client.asks_for(root, split(url)[1]) else "fsspec and aiohttp"
     raise ImportError(f"{name}: {scheme}:// needs {needed} for this path: {_EXTRA}")

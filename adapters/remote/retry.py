@@ -83,8 +83,9 @@ def persistently(request: Callable[[], _Result], name: str) -> _Result:
         try:
             return request()
         except FileNotFoundError:
-            is_file = "." in name.rpartition("/")[2]
-            what = "No such object" + "; the URL of a folder ends with a slash" * (not is_file)
+            what = "No such object"
+            if "." not in name.rpartition("/")[2]:  # Perhaps a folder's.
+                what += "; the URL of a folder ends with a slash"
             raise FileNotFoundError(errno.ENOENT, what, name) from None
         except PermissionError as error:
             what = f"{without_secrets(str(error))}, or the credentials are missing"
