@@ -11,8 +11,8 @@ from adapters.records.sidecar import record_files
 
 
 def size(text: str) -> int:
-    """A number of bytes: 65536, 64KB, 64MB and so on, in powers of 1,024."""
-    number, unit = text.strip().upper().removesuffix("B"), 1
+    """A number of bytes: 65536, 64KB, 64MiB and so on, in powers of 1,024."""
+    number, unit = text.strip().upper().removesuffix("B").removesuffix("I"), 1
     for power, letter in enumerate("KMGT", 1):
         if number.endswith(letter):
             number, unit = number[:-1], 1 << (10 * power)

@@ -38,7 +38,7 @@ def add_parser(subparsers: Any) -> None:
     warm.add_argument(
         "--limit",
         default=DEFAULT_LIMIT_BYTES,
-        help='in bytes or like "200GB", as for open_records; 100GB by default',
+        help="in bytes, or like 200GB (200 * 10^9) or 200GiB; 100GB by default",
     )
     warm.set_defaults(run=run_warm)
     clear = own.add_parser("clear", help="remove what is stored; open files can still be read")

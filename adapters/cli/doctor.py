@@ -134,7 +134,7 @@ def _check(options: argparse.Namespace) -> None:
             None, f"--tune measures a loader without a script, got {options.script!r} as well"
         )
     if options.script is None:
-        for name in ("skip", "step_ms"):
+        for name in ("skip", "step_ms", *(("seconds",) if options.tune is None else ())):
             if getattr(options, name):
                 raise argparse.ArgumentError(None, f"--{name.replace('_', '-')} needs a script")
     if options.tune is None and options.rounds is not None:

@@ -49,7 +49,8 @@ def add_parser(subparsers: Any) -> None:
         "targets",
         nargs="+",
         metavar="TARGET",
-        help="paths of record files or of folders of images; or FILE.py:NAME or MODULE:NAME of a "
+        help="record files or folders of images, as paths or URLs (a folder's URL ends with a "
+        "slash); or FILE.py:NAME or MODULE:NAME of a "
         "SafeSequence, a gluon_loader, a source, or a function that makes one",
     )
     command.add_argument(
@@ -167,7 +168,7 @@ def _files(path: str, source: ImageSource, count: int) -> Iterator[str]:
         for label, name in enumerate(names[:count]):
             yield f"  label {label}, {name!r}: {images[label]:,} images"
         if len(names) > count:
-            yield f"  and {len(names) - count} classes more"
+            yield f"  and {len(names) - count} more"
     numbers = range(min(count, len(source)))
     source.fetch(np.arange(len(numbers)))
     for number in numbers:

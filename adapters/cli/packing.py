@@ -28,7 +28,10 @@ def add_parser(subparsers: Any) -> None:
     command.add_argument("--quality", type=arguments.quality, help="of JPEGs, 1 to 100")
     command.add_argument("--encoding", choices=ENCODINGS, default="jpeg")
     command.add_argument(
-        "--shard-bytes", type=arguments.size, default=128 << 20, help="such as 64MB"
+        "--shard-bytes",
+        type=arguments.size,
+        default=128 << 20,
+        help="such as 64MB, which is 64 MiB",
     )
     command.add_argument(
         "--workers", type=arguments.workers, default="auto", help='threads, or "auto"'

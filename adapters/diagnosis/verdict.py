@@ -166,10 +166,13 @@ class Verdict(Figures):
 
     @property
     def ready_share(self) -> float | None:
-        """Share of the batches that were ready when the step needed them; None if unknown."""
-        if self.step_seconds is None or not self.waits_seconds:
+        """Share of the batches that were ready when the step needed them.
+
+        None if unknown: without a step, or if ``t`` asks for more than the measured step does.
+        """
+        if self.same is None or not self.waits_seconds or (self.t or self.same) < self.same:
             return None
-        late = max(_LATE_SECONDS, _LATE_SHARE * self.step_seconds)
+        late = max(_LATE_SECONDS, _LATE_SHARE * (self.t or self.same))
         return sum(wait <= late for wait in self.waits_seconds) / len(self.waits_seconds)
 
     @property

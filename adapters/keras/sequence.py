@@ -236,6 +236,11 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
 
     # --- batches ---
 
+    def __repr__(self) -> str:
+        return (
+            f"<{type(self).__name__} of {self._source!r}, batch_size={self._plan.order.batch_size}>"
+        )
+
     def __len__(self) -> int:
         """Return the number of batches in an epoch.
 

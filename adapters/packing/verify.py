@@ -58,6 +58,7 @@ def verify(
     """
     good, wrong = 0, []
     named = expanded(paths)
+    verified: set[str] = set()
     for path in named:
         if path.endswith(MANIFEST_SUFFIX):
             files, problems = _listed(path)
@@ -65,6 +66,10 @@ def verify(
         else:
             files = [path]
         for file in files:
+            place = file if is_url(file) else os.path.abspath(file)
+            if place in verified:  # Named by a manifest, too.
+                continue
+            verified.add(place)
             for problem in _problems(file, progress, on_index, len(named) > 1):
                 if problem is None:
                     good += 1

@@ -76,6 +76,9 @@ class RecordWriter:
         self.size_bytes = 0
         """Size of the file so far."""
 
+    def __repr__(self) -> str:
+        return f"RecordWriter({os.fspath(self._path)!r}, format={self._codec.name!r})"
+
     def __len__(self) -> int:
         """Number of records so far."""
         return len(self._offsets)

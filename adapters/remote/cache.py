@@ -86,8 +86,8 @@ class Cache:
     Args:
         folder: Folder on a local disk. It is created when something is stored, for its user alone.
             An existing one must be the user's, and writable by no one else.
-        limit: Size limit in bytes, or as ``"200GB"``, ``"64 GiB"``. At least 1 MiB; 100 GB by
-            default.
+        limit: Size limit in bytes, or as ``"200GB"`` (200 * 10^9) or ``"64 GiB"`` (64 * 2^30). At
+            least 1 MiB; 100 GB by default.
 
     Raises:
         TypeError: ``folder`` is not a path, or ``limit`` is neither a number nor text.

@@ -102,6 +102,10 @@ class Source(abc.ABC):
             rng: The sample's own generator, if the source ``draws``.
         """
 
+    def __repr__(self) -> str:
+        size = "endless" if self.endless else f"{len(self):,} {self.unit}s"
+        return f"<{type(self).__name__}: {size}>"
+
     def __getitem__(self, index: Any) -> Any:
         """Return one sample, like any map-style data set, or a list of samples for a slice.
 

@@ -14,7 +14,7 @@ _TIMEOUT_SECONDS = 300.0
 
 
 def command(*words: Any) -> list[str]:
-    return [sys.executable, "-m", "adapters.cli", *map(str, words)]
+    return [sys.executable, "-m", "adapters", *map(str, words)]
 
 
 def ended(*words: Any, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -23,9 +23,7 @@ def ended(*words: Any, **variables: str) -> subprocess.CompletedProcess[str]:
     With Keras on JAX, which is imported in a third of TensorFlow's time.
     """
     variables = {"KERAS_BACKEND": "jax", **variables}
-    return scripts.ended(
-        "-m", "adapters.cli", *words, timeout=_TIMEOUT_SECONDS, variables=variables
-    )
+    return scripts.ended("-m", "adapters", *words, timeout=_TIMEOUT_SECONDS, variables=variables)
 
 
 def doctored(folder: Path, text: str, *words: str, options: Any = ()) -> Any:

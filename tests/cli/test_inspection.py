@@ -179,7 +179,7 @@ def test_folder_is_described(tmp_path, capsys):
         f"  2: {ant}/004.jpg, {len(jpeg(4)):,} bytes, label 0, JPEG of 20 x 30",
         f"  3: {bee}/001.jpg, {len(jpeg(1)):,} bytes, label 1, JPEG of 20 x 30",
     ]
-    assert lines(capsys, root, "--count", 1)[2] == "  and 1 classes more"
+    assert lines(capsys, root, "--count", 1)[2] == "  and 1 more"
 
 
 def test_table_is_described(tmp_path, capsys):

@@ -37,6 +37,7 @@ def read(sequence: SafeSequence) -> list[list[int]]:
 def test_length(samples, drop_remainder, batches):
     sequence = SafeSequence(numbered(samples), 4, drop_remainder=drop_remainder)
     assert (len(sequence), sequence.num_batches) == (batches, batches)
+    assert repr(sequence) == f"<SafeSequence of <ArraySource: {samples} samples>, batch_size=4>"
 
 
 @pytest.mark.parametrize("workers", recording.KINDS_OF_WORKERS)

@@ -36,7 +36,7 @@ def pack(photographs: Photographs, workers: int) -> Contestant:
 
     def contestant() -> float:
         with tempfile.TemporaryDirectory() as out:
-            command = [sys.executable, "-m", "adapters.cli", "pack", folder, f"{out}/train"]
+            command = [sys.executable, "-m", "adapters", "pack", folder, f"{out}/train"]
             command += ["--format", "recordio", "--resize", SHORT, "--quality", QUALITY]
             return _images_per_second([*command, "--workers", str(workers)], Path(out))
 

@@ -1,4 +1,4 @@
-"""``python -m adapters.cli`` is ``adapters``."""
+"""``python -m adapters`` is ``adapters``."""
 
 from __future__ import annotations
 
