@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from adapters.sources.folders import open_images
     from adapters.sources.records import open_records
     from adapters.sources.targets import Boxes, Points
-    from adapters.viewing import statistics
+    from adapters.viewing.survey import statistics
 else:  # Hidden from type checkers: to them, __getattr__ would define every name.
     __getattr__ = bound(
         __name__,
@@ -68,7 +68,7 @@ else:  # Hidden from type checkers: to them, __getattr__ would define every name
             "ragged": "adapters.collating",
             "show_versions": "adapters.machine",
             "split": "adapters.selecting",
-            "statistics": "adapters.viewing",
+            "statistics": "adapters.viewing.survey",
             "transforms": "adapters.transforms",
         },
     )

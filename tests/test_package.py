@@ -70,6 +70,7 @@ ALLOWED = {
     "selecting": "arguments batch sources structure",
     "machine": "engine images",
     "cli": f"{ANY} __init__ diagnosis gluon keras machine packing planning progress selecting",
+    "__main__": "cli",
     "__init__": f"{ANY} collating diagnosis gluon keras machine packing selecting",
 }
 # Of the package batch, the engine knows the protocol and what a batch is called.

@@ -22,8 +22,9 @@ from adapters.sources.folders import names_images, open_images
 from adapters.sources.imagefiles import ImageSource
 from adapters.sources.records import open_guessed, open_records
 from adapters.sources.suggestion import suggested
-from adapters.viewing import Peek, statistics
 from adapters.viewing.images import TILE_PIXELS
+from adapters.viewing.peek import Peek
+from adapters.viewing.survey import statistics
 
 _NPY = b"\x93NUMPY"
 _KINDS = {

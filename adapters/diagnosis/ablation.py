@@ -11,19 +11,17 @@ An engine runs these plans like any other, but their batches aren't meant for tr
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from adapters.batch.order import Order
 from adapters.batch.plan import Allocate, Assembled, BatchKey, Plan
 from adapters.batch.sourceplan import SourcePlan
-from adapters.sources import MapSource, SequenceSource, Source, Subset
-from adapters.sources.concatenation import Concatenation
-from adapters.sources.imagefiles import ImageSource
+from adapters.sources import MapSource, SequenceSource
 
 _KEPT_BATCHES = 4
 
@@ -40,7 +38,7 @@ class Ablations:
             written straight into their rows or the source gives whole batches.
         decodes: True if the samples are stored images.
         gathers: True if one gather from arrays both fetches and collates.
-        store: ``"uncached"`` or ``"cached"`` if samples come from a remote store, else "".
+        store_is_cached: Whether a cache keeps what comes from a remote store; None if nothing does.
         has_transform: True if a user function transforms each sample.
     """
 
@@ -50,7 +48,7 @@ class Ablations:
     collation: Plan | None
     decodes: bool
     gathers: bool = False
-    store: str = ""
+    store_is_cached: bool | None = None
     has_transform: bool = True
 
 
@@ -104,51 +102,32 @@ class Fetching(SourcePlan):
         return Assembled((np.zeros(1),), 0)
 
 
-def store_of(source: Any) -> str:
-    """``"uncached"`` or ``"cached"`` if samples are fetched from a store, else ``""``."""
-    if isinstance(source, Subset):
-        return store_of(source.whole)
-    if isinstance(source, Concatenation):
-        found = {store_of(part) for part in source.parts}
-        return next((each for each in ("uncached", "cached") if each in found), "")
-    is_cached: bool | None = getattr(source, "store_is_cached", None)
-    return "" if is_cached is None else ("cached" if is_cached else "uncached")
-
-
-def held_of(source: Source, numbers: NDArray[np.int64]) -> Source:
-    """Copy a source with these samples in memory, if it would fetch them from a store each time.
-
-    Records read from a store stay in memory anyway.
-    """
-    if isinstance(source, Subset):
-        whole = held_of(source.whole, source.numbers[numbers])
-        return source if whole is source.whole else type(source)(whole, source.numbers)
-    return source.held(numbers) if isinstance(source, ImageSource) else source
-
-
 def ablations_of(plan: SourcePlan, epoch: int) -> Ablations:
     """Build the ablations of a plan, which repeat the first batches of an epoch."""
     order, source = plan.order, plan.source
     count = _KEPT_BATCHES if order.num_batches is None else min(_KEPT_BATCHES, order.num_batches)
-    batches: Sequence[Any] = [order.batch(epoch, index) for index in range(count)]
+    batches = [order.batch(epoch, index).tolist() for index in range(count)]
     storage = Fetching(
         source, order, seed=plan.seed, on_error=plan.on_error, thread_safe=plan.thread_safe
     )
-    kept = dataclasses.replace(plan, order=Repeated.of(batches))
+    kept = dataclasses.replace(plan, order=_repeated(batches))
     if source.whole_batches:
-        whole = {int(numbers[0]): source.batch(int(numbers[0])) for numbers in batches}
+        whole = {number: source.batch(number) for (number,) in batches}
         size = max(whole) + 1 if source.endless else len(source)
         again = SequenceSource(KeptSamples(whole, size), changes_between_epochs=False)
         kept = dataclasses.replace(kept, source=again)
         return Ablations(plan, storage, kept, None, False, has_transform=False)
     if source.stored:
-        fetched, left = _made(plan, batches, source.sample)
+        fetched, left = made_of(batches, source.sample, plan.on_error)
         if left:
             known = MapSource(KeptSamples(fetched, len(source)))
-            kept = dataclasses.replace(kept, source=known, order=Repeated.of(left))
+            kept = dataclasses.replace(kept, source=known, order=_repeated(left))
             batches = left
     else:
-        kept = dataclasses.replace(kept, source=held_of(source, np.concatenate(batches)))
+        kept = dataclasses.replace(
+            kept,
+            source=source.in_memory(np.array([number for batch in batches for number in batch])),
+        )
     return Ablations(
         plan,
         storage,
@@ -156,39 +135,43 @@ def ablations_of(plan: SourcePlan, epoch: int) -> Ablations:
         _collation(kept, epoch, batches),
         decodes=source.holds_images,
         gathers=source.gathers,
-        store=store_of(source),
+        store_is_cached=source.store_is_cached,
         has_transform=plan.transform is not None,
     )
 
 
-def _made(
-    plan: SourcePlan, batches: Sequence[Any], make: Callable[[int], Any]
-) -> tuple[dict[int, Any], Sequence[Any]]:
+def made_of(
+    batches: Sequence[Sequence[Any]], make: Callable[[Any], Any], on_error: Any
+) -> tuple[dict[Any, Any], list[list[Any]]]:
     """The samples of some batches by number, and these batches without failed samples."""
     made = {}
-    for number in np.concatenate(batches).tolist():
+    for number in dict.fromkeys(itertools.chain(*batches)):
         try:
             made[number] = make(number)
         except Exception:
-            if plan.on_error == "raise":
+            if on_error == "raise":
                 raise
-    whole = [batch[np.isin(batch, list(made))] for batch in batches]
-    return made, [batch for batch in whole if len(batch)]
+    whole = [[number for number in batch if number in made] for batch in batches]
+    return made, [batch for batch in whole if batch]
 
 
-def _collation(
-    kept: SourcePlan, epoch: int, batches: Sequence[NDArray[np.int64]]
-) -> SourcePlan | None:
+def _repeated(batches: list[list[int]]) -> Repeated:
+    return Repeated.of([np.array(batch, np.int64) for batch in batches])
+
+
+def _collation(kept: SourcePlan, epoch: int, batches: list[list[int]]) -> SourcePlan | None:
     alone = kept.transform is None and kept.collate is None
     if kept.source.leaves is not None and alone:
         return None
     if kept.source.gathers and alone:
         return dataclasses.replace(kept, batch_transform=None)
-    made, batches = _made(kept, batches, lambda number: kept.sample(epoch, number))
+    made, batches = made_of(batches, lambda number: kept.sample(epoch, number), kept.on_error)
     if not batches:
         return None
-    source = MapSource(KeptSamples(made, len(kept.source)))
-    order = Repeated.of(batches)
     return SourcePlan(
-        source, order, seed=kept.seed, collate=kept.collate, thread_safe=kept.thread_safe
+        MapSource(KeptSamples(made, len(kept.source))),
+        _repeated(batches),
+        seed=kept.seed,
+        collate=kept.collate,
+        thread_safe=kept.thread_safe,
     )

@@ -54,6 +54,7 @@ _MOST_AT_ONCE = 16
 # Batches computed inline; the fastest counts, so that one-time work of the first doesn't.
 _INLINE_BATCHES = 3
 _PARTS = ("storage", "memory", "collation")
+_STORES = {None: "", False: "uncached", True: "cached"}
 
 
 def diagnose(
@@ -322,7 +323,7 @@ class Examination:
                 "serial": ablations.whole.one_thread_at_a_time,
                 "kernel_missing": ablations.decodes and load() is None,
                 "gathers": ablations.gathers,
-                "store": ablations.store,
+                "store": _STORES[ablations.store_is_cached],
             }
         return Diagnosis(
             samples=samples_in(self._batch),

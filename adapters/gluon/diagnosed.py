@@ -17,7 +17,7 @@ from mxnet.gluon.data import dataloader as _dataloader
 
 from adapters.batch.order import DrawnOrder
 from adapters.batch.plan import Allocate, Assembled, BatchKey
-from adapters.diagnosis.ablation import Ablations, KeptSamples, Repeated, held_of, store_of
+from adapters.diagnosis.ablation import Ablations, KeptSamples, Repeated, made_of
 from adapters.diagnosis.front_end import FrontEnd, Observer
 from adapters.engine import Engine
 from adapters.gluon.loader import DataLoader, gluon_loader
@@ -126,15 +126,13 @@ def ablations_of(plan: GluonPlan, data: Any, batch_sampler: Any) -> Ablations:
     storage = GluonFetching(
         whole.order, pipeline, on_error=plan.on_error, thread_safe=plan.thread_safe
     )
-    kept_batches = drawn[:_KEPT_BATCHES]
-    if plan.on_error != "raise":
-        kept_batches = _without_errors(data, kept_batches) or kept_batches
-    keys = list(dict.fromkeys(itertools.chain(*kept_batches)))
+    made, left = made_of(drawn[:_KEPT_BATCHES], data.__getitem__, plan.on_error)
+    kept_batches, keys = left or drawn[:_KEPT_BATCHES], list(made)
     if pipeline.columns is None and records is None:
         samples = {number: pipeline.base[number] for number in pipeline.base_numbers(keys)}
         pipeline = dataclasses.replace(pipeline, base=KeptSamples(samples, len(pipeline.base)))
     elif records is not None and records is pipeline.base:
-        held = held_of(records, np.asarray(pipeline.base_numbers(keys), np.int64))
+        held = records.in_memory(np.asarray(pipeline.base_numbers(keys), np.int64))
         pipeline = dataclasses.replace(pipeline, records=held, base=held)
     memory = dataclasses.replace(plan, order=Repeated.of(kept_batches), pipeline=pipeline)
     alone = dataclasses.replace(memory, batch_transform=None)
@@ -144,22 +142,10 @@ def ablations_of(plan: GluonPlan, data: Any, batch_sampler: Any) -> Ablations:
     if lowered and gathers:
         collation = dataclasses.replace(alone, pipeline=dataclasses.replace(pipeline, ops=[]))
     elif not lowered or records is None:
-        made = KeptSamples({key: data[key] for key in keys}, len(data))
-        collation = dataclasses.replace(alone, pipeline=Pipeline(made))
+        collation = dataclasses.replace(alone, pipeline=Pipeline(KeptSamples(made, len(data))))
     decodes = records is not None and records.holds_images
-    return Ablations(whole, storage, memory, collation, decodes, gathers, store=store_of(records))
-
-
-def _without_errors(data: Any, batches: list[Any]) -> list[Any]:
-    """Leave out samples that the data set can't return, and batches that become empty."""
-    failing = set()
-    for key in dict.fromkeys(itertools.chain(*batches)):
-        try:
-            data[key]
-        except Exception:
-            failing.add(key)
-    left = [[key for key in batch if key not in failing] for batch in batches]
-    return [batch for batch in left if batch]
+    is_cached = None if records is None else records.store_is_cached
+    return Ablations(whole, storage, memory, collation, decodes, gathers, is_cached)
 
 
 FRONT_END = GluonFrontEnd()

@@ -19,7 +19,7 @@ import numpy as np
 from mxnet.gluon.data.dataloader import default_batchify_fn
 from mxnet.util import is_np_array, is_np_shape
 
-from adapters import arguments, viewing
+from adapters import arguments
 from adapters.alignment import aligned_empty
 from adapters.batch.arranging import blocks_of, check_shuffle, order_of
 from adapters.batch.blocks import Blocks
@@ -47,6 +47,7 @@ from adapters.sources import Source, as_source
 from adapters.sources.records import open_guessed
 from adapters.sources.source import Origin
 from adapters.sources.stored import is_sparse, is_stored
+from adapters.viewing.peek import Peek
 
 if TYPE_CHECKING:
     from adapters.replaying import Replay
@@ -494,7 +495,7 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
             raise_as_itself(error)
         return self._move(treedef.built(arrays, is_np_array()))
 
-    def peek(self, batches: int = 1) -> viewing.Peek:
+    def peek(self, batches: int = 1) -> Peek:
         """Return the first samples of a pass's first batches, for display, without starting a pass.
 
         A notebook shows a contact sheet, or a table if there are no images; ``print`` shows a
@@ -505,7 +506,7 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         with seeded(_GLOBAL):  # Of the sampler's, if it draws from them.
             drawn = list(itertools.islice(samplers.drawn_batches(sampler, 0, 0), int(batches)))
         keys = (BatchKey(0, index, names) for index, names in enumerate(drawn))
-        return viewing.Peek(map(self._computed, keys))
+        return Peek(map(self._computed, keys))
 
     def _twin(self) -> DataLoader:
         """Copy of the loader at epoch 0, with separate workers and a copied batch sampler."""

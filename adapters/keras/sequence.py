@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import keras
 
-from adapters import arguments, viewing
+from adapters import arguments
 from adapters.arguments import DaskClient
 from adapters.batch.arranging import check_shuffle, order_of
 from adapters.batch.blocks import Blocks
@@ -49,6 +49,7 @@ from adapters.keras.shutdown import opened
 from adapters.ranks import ShardArgument
 from adapters.sources import SequenceSource, Source
 from adapters.user_code import name_of
+from adapters.viewing.peek import Peek
 
 if TYPE_CHECKING:
     from adapters.replaying import Replay
@@ -428,7 +429,7 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
         """Print how the batches are made, and by which workers: one line per stage."""
         print("\n".join(_explanation(self._with_shard()._plan, self._engine)))
 
-    def peek(self, batches: int = 1) -> viewing.Peek:
+    def peek(self, batches: int = 1) -> Peek:
         """Return the first samples of the current epoch's first batches, for display.
 
         A notebook shows a contact sheet, or a table if there are no images; ``print`` shows a
@@ -440,7 +441,7 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
         self._engine.enter_epoch(self.epoch)
         resumed = self._progress.resumed
         keys = (resumed.key(self.epoch, index) for index in range(count))
-        return viewing.Peek(self._engine.compute(key).batch for key in keys)
+        return Peek(self._engine.compute(key).batch for key in keys)
 
     def replay(
         self,

@@ -117,7 +117,7 @@ class ImageSource(Decoded):
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_arenas": []}
 
-    def held(self, numbers: Numbers) -> ImageSource:
+    def in_memory(self, numbers: Numbers) -> ImageSource:
         """Return a source of the same images that keeps these in memory if they are remote."""
         if self.store_is_cached is None:
             return self
@@ -329,12 +329,6 @@ class ImageTuples(Composite):
             part.prefetch_hint(first, last, window)
 
     # --- traits ---
-
-    @property
-    def store_is_cached(self) -> bool | None:
-        """True if a cache keeps objects fetched from a store; None if all files are local."""
-        known = [each for part in self.parts if (each := part.store_is_cached) is not None]
-        return all(known) if known else None
 
     @property
     def sample_bytes(self) -> float | None:

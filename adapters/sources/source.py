@@ -307,6 +307,15 @@ class Source(abc.ABC):
         """Own order of the source, an ``Arrangement``; None if it has none."""
         return None
 
+    @property
+    def store_is_cached(self) -> bool | None:
+        """True if a cache keeps all that is fetched from stores; None if nothing is."""
+        return None
+
+    def in_memory(self, numbers: Numbers) -> Source:
+        """Return a source that has these samples in memory if each fetch would ask a store."""
+        return self
+
     # --- sources of whole batches ---
 
     whole_batches = False
@@ -376,6 +385,12 @@ class Composite(Source):
         """Compare each part's length."""
         return any(part.check_length() for part in self.parts)
 
+    @property
+    def store_is_cached(self) -> bool | None:
+        """True if caches keep all that is fetched from stores; None if nothing is."""
+        known = [each for part in self.parts if (each := part.store_is_cached) is not None]
+        return all(known) if known else None
+
     def padded(self, samples: list[Any], extra: int = 0) -> list[Any]:
         """Pad the samples of a batch as the first part does."""
         return self.parts[0].padded(samples, extra)
@@ -417,6 +432,10 @@ class Subset(Composite):
     def select(self, numbers: Any) -> Source:
         """Select some of these samples, from the same whole source."""
         return self.whole.select(self.numbers[chosen_of(numbers, len(self))])
+
+    def in_memory(self, numbers: Numbers) -> Source:
+        """Hold these samples of the whole source."""
+        return type(self)(self.whole.in_memory(self.numbers[numbers]), self.numbers)
 
     def by_part(self, numbers: Numbers) -> Iterable[Group]:
         """Find these samples in the whole source."""

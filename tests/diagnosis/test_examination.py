@@ -15,7 +15,6 @@ import pytest
 import adapters
 from adapters import ImageDecoder, SafeSequence, diagnose, open_records, pack
 from adapters.diagnosis import examination
-from adapters.diagnosis.ablation import store_of
 from adapters.diagnosis.sweep import sweep
 from adapters.remote import clients
 from adapters.sources import as_source
@@ -186,18 +185,17 @@ def pictures(server: Any, **options: Any) -> Any:
 
 
 def test_store_of_a_source(server, tmp_path):
-    path = jpeg_file(tmp_path, "tfrecord", 20)
+    path, cache = jpeg_file(tmp_path, "tfrecord", 20), tmp_path / "cache"
     server.objects[path.name] = path.read_bytes()
     here, there = open_records(path), open_records(server.url(path.name))
-    assert store_of(here) == store_of(open_records(path, cache=tmp_path / "cache")) == ""
-    assert store_of(there) == store_of(there.select([1])) == "uncached"
-    assert store_of(adapters.concatenate([here, there])) == "uncached"
-    assert store_of(open_records(server.url(path.name), cache=tmp_path / "cache")) == "cached"
-    assert store_of(pictures(server)) == store_of(pictures(server).select([1])) == "uncached"
-    assert store_of(pictures(server, cache=tmp_path / "cache")) == "cached"
-    assert store_of(as_source([1, 2])) == ""
     decoded = adapters.materialize(pictures(server, decode=ImageDecoder(16)), tmp_path / "decoded")
-    assert store_of(decoded) == ""
+    for source in (here, open_records(path, cache=cache), as_source([1, 2]), decoded):
+        assert source.store_is_cached is None
+    uncached = [there, pictures(server), pictures(server).select([1]), adapters.mix([here, there])]
+    for source in (*uncached, there.select([1]), adapters.concatenate([here, there])):
+        assert source.store_is_cached is False
+    for source in (open_records(server.url(path.name), cache=cache), pictures(server, cache=cache)):
+        assert source.store_is_cached is True
 
 
 def test_store_that_is_slow_is_found_and_a_cache_advised(server):

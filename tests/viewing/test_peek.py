@@ -10,8 +10,8 @@ import pytest
 from PIL import Image
 
 from adapters import open_images, statistics
-from adapters.viewing import Peek
 from adapters.viewing.images import contact_sheet, framed, thumbnails
+from adapters.viewing.peek import Peek
 from tests.packing.materials import folder
 from tests.records.test_writer import full_disk
 
