@@ -26,7 +26,16 @@ from adapters.generators import DECODE, Place, generator
 from adapters.images import decode, stored
 from adapters.sources.source import Origin
 from adapters.structure import flatten
-from adapters.viewing.images import RGB, contact_sheet, framed, image_in, images_in, thumbnails
+from adapters.viewing.images import (
+    RGB,
+    contact_sheet,
+    framed,
+    image_in,
+    images_in,
+    save,
+    thumbnails,
+)
+from adapters.viewing.peek import aligned
 
 
 @dataclass(frozen=True)
@@ -113,9 +122,8 @@ class Replay:
         rows: list[list[RGB | None]] = []
         for start in range(0, len(after), across):
             rows += [before[start : start + across], [*after[start : start + across]]]
-        target = Path(path)
-        target.write_bytes(contact_sheet(rows))
-        return target
+        save(path, contact_sheet(rows))
+        return Path(path)
 
     def _thumbnails_before(self, count: int) -> list[RGB | None]:
         """Thumbnails of the samples before the transforms; None for a sample without an image."""
@@ -163,9 +171,7 @@ class Replay:
             cells = (row, number, labels[row], *place, origin.drawn, on_error)
             table.append(tuple("" if cell is None else str(cell) for cell in cells))  # type: ignore[arg-type]
         columns = [column for column in zip(*table) if any(column[1:])]
-        widths = [max(map(len, column)) for column in columns]
-        for line in zip(*columns):
-            yield "  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip()
+        yield from aligned([*zip(*columns)])
 
 
 def _dtype_of(leaf: Any) -> str:

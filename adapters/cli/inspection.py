@@ -115,11 +115,6 @@ def _inspect_object(name: str, options: argparse.Namespace) -> None:
         raise ValueError(
             f"--statistics is about a source, got {type(found).__name__}: name what it reads"
         )
-    if isinstance(found, type):
-        raise TypeError(
-            f"{name} must be a SafeSequence, a gluon_loader, a source, or a function that makes "
-            "one, got a class: name a function that calls it"
-        )
     source = None if is_loader else source_given(found, "target")
     with contextlib.closing(found) if is_loader else contextlib.nullcontext(), code_of(name):
         if source is None:

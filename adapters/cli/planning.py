@@ -22,6 +22,7 @@ from adapters.planning import (
     step_of,
 )
 from adapters.sources.folders import names_images
+from adapters.viewing.peek import aligned
 
 _NEEDED = ("batch_size", "example_bytes", "examples")
 # Percentage of the mini-batches that must arrive within t.
@@ -141,7 +142,7 @@ def _plan_lines(workload: Workload, step: Step, rate_basis: str) -> Iterator[str
     need, n, t = workload, workload.batch_size, f"{workload.batch_seconds:.4g} s"
     load = f"{_count(need.gpus, 'GPU')} x {_count(need.experiments, 'experiment')}"
     bandwidth = f"{_size(need.bytes_per_second)}/s"
-    yield from _aligned(
+    yield from aligned(
         [
             ("t, a step of n", f"{t} for n {n:,}; {step.basis}"),
             ("n / t", f"{need.gpu_examples_per_second:,.0f} examples/s for a GPU"),
@@ -179,7 +180,7 @@ def _plan_lines(workload: Workload, step: Step, rate_basis: str) -> Iterator[str
         )
         for kind in STORAGE
     ]
-    yield from _aligned(table)
+    yield from aligned(table)
 
 
 def _comparison_lines(comparisons: Sequence[Comparison]) -> Iterator[str]:
@@ -200,7 +201,7 @@ def _comparison_lines(comparisons: Sequence[Comparison]) -> Iterator[str]:
                 ": ".join([*verdict, *filter(None, [each.note])]),
             )
         )
-    yield from _aligned(rows)
+    yield from aligned(rows)
 
 
 def _size(size: float) -> str:
@@ -233,10 +234,3 @@ def _count(number: int, name: str) -> str:
 
 def _range(values: Sequence[float], decimals: int) -> str:
     return " to ".join(f"{value:,.{decimals}f}" for value in values)
-
-
-def _aligned(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)][:-1]
-    for row in rows:
-        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]
-        yield "  ".join([*cells, row[-1]]).rstrip()

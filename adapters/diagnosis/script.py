@@ -93,13 +93,12 @@ def diagnose_script(
         examination: Examination | None = None
         try:
             while examination is None or examination.goes_on:
-                whole = Clock(batches, round_seconds, skipped, settled, LEAST_OF_A_ROUND)
-                yield from whole
+                whole = Clock(round_seconds, skipped, settled, LEAST_OF_A_ROUND)
+                yield from whole.read(batches)
                 found, skipped = whole.stop(), SKIPPED_AGAIN
                 rest(engine_of(loader), found.batch_seconds)
-                again = itertools.repeat(whole.latest)
-                repeated = Clock(again, round_seconds, SKIPPED_OF_THE_SAME, least=LEAST_OF_A_ROUND)
-                yield from repeated
+                repeated = Clock(round_seconds, SKIPPED_OF_THE_SAME, least=LEAST_OF_A_ROUND)
+                yield from repeated.read(itertools.repeat(whole.latest))
                 same = repeated.stop()
                 with observer.ignoring():
                     if examination is None:
@@ -226,32 +225,28 @@ def is_path(name: str) -> bool:
 
 
 def object_named(name: str) -> Any:
-    """Find the object of a ``FILE.py:NAME`` or ``MODULE:NAME``; a function is called.
+    """Find the object of a ``FILE.py:NAME`` or ``MODULE:NAME``; call a function or a class.
 
     The code runs as a program without arguments; its ``SystemExit`` is a ``ScriptError``.
     """
-    arguments, sys.argv = sys.argv, [name.rpartition(":")[0]]
+    place, _, attribute = name.rpartition(":")
+    arguments, sys.argv = sys.argv, [place]
     try:
-        return _object_named(name)
+        names = _names_in(place)
+        if attribute not in names:
+            raise ValueError(
+                f"{place} must define {attribute} when it is imported, and doesn't; what is below "
+                'if __name__ == "__main__": isn\'t defined then'
+            )
+        found = names[attribute]
+        if isinstance(found, type) or (callable(found) and not hasattr(found, "__len__")):
+            with code_of(name):
+                return found()
+        return found
     except SystemExit as error:
         raise ScriptError(name) from error
     finally:
         sys.argv = arguments
-
-
-def _object_named(name: str) -> Any:
-    place, _, attribute = name.rpartition(":")
-    names = _names_in(place)
-    if attribute not in names:
-        raise ValueError(
-            f"{place} must define {attribute} when it is imported, and doesn't; what is below "
-            'if __name__ == "__main__": isn\'t defined then'
-        )
-    found = names[attribute]
-    if not callable(found) or hasattr(found, "__len__"):
-        return found
-    with code_of(name):
-        return found()
 
 
 def _names_in(place: str) -> dict[str, Any]:

@@ -139,9 +139,8 @@ def sweep(
         measure(settings)
         if with_workers := [setting for setting in settings if setting.workers]:
             best = max(with_workers, key=lambda setting: statistics.median(speeds[setting]))
-            # With many workers, also a queue that has a batch for each.
-            more = [best.workers] if _QUEUES and best.workers > _QUEUES[-1] else []
-            queues = [best._replace(queue=queue) for queue in (*_QUEUES, *more)]
+            # Also a queue that has a batch for each worker.
+            queues = [best._replace(queue=queue) for queue in sorted({*_QUEUES, best.workers})]
             measure([each for each in queues if each not in speeds])
     progress(total, total)
     return Sweep(speeds, left_out, samples, front_end.call, own)

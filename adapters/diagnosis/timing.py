@@ -41,58 +41,67 @@ class Timing:
 
 
 class Clock:
-    """Passes endless batches on for ``seconds``, and records the wait for each.
+    """Times batches for ``seconds``, and the wait for each that it reads.
 
-    One thread iterates over it once, and then calls ``stop``. Batches before the loader has
-    ``settled`` at its usual speed aren't timed, nor the ``skipped`` next ones, but these for at
-    most ``seconds``. At least ``least`` batches are timed, however slow they are.
+    One thread calls ``tick`` after each batch, or iterates over ``read`` once; and then ``stop``.
+    Batches before the loader has ``settled`` at its usual speed aren't timed, nor the ``skipped``
+    next ones, but these for at most ``seconds``, if there were ``least_skipped`` of them. At least
+    ``least`` batches are timed, however slow they are.
     """
 
     def __init__(
         self,
-        batches: Iterator[Any],
         seconds: float,
         skipped: int,
         settled: Callable[[], bool] = lambda: True,
         least: int = LEAST_BATCHES,
+        least_skipped: int = 0,
     ) -> None:
         self._settled = settled
-        self._batches = batches
         self._seconds = seconds
         self._skipped = skipped
         self._least = least
+        self._least_skipped = least_skipped
+        self._batches = 0
         self._waits: list[float] = []
-        self._began = 0.0
+        self._first: float | None = None
+        self._settled_at: float | None = None
+        self._began: float | None = None
         self.latest: Any = None
-        """The latest batch."""
+        """The latest batch that was read."""
 
-    def __iter__(self) -> Iterator[Any]:
-        yield self._next()
-        began = time.perf_counter()
-        while not self._settled() and time.perf_counter() - began < _SETTLING_SECONDS:
-            yield self._next()
-        began = time.perf_counter()
-        for _ in range(self._skipped - 1):
-            if time.perf_counter() - began > self._seconds:
-                break
-            yield self._next()
-        wait_for_devices()
-        self._began = asked = time.perf_counter()
-        while asked - self._began < self._seconds or len(self._waits) < self._least:
-            batch = self._next()
-            self._waits.append(time.perf_counter() - asked)
-            yield batch
+    def tick(self, batches: int = 1) -> bool:
+        """Count batches that have just ended; true if enough are timed."""
+        now = time.perf_counter()
+        self._batches += batches
+        if self._began is not None:
+            return now - self._began >= self._seconds and self._batches >= self._least
+        self._first = now if self._first is None else self._first
+        if self._settled_at is None and (self._settled() or now - self._first >= _SETTLING_SECONDS):
+            self._settled_at, self._batches = now, 1
+        if self._settled_at is not None:
+            slow = now - self._settled_at > self._seconds and self._batches > self._least_skipped
+            if self._batches >= self._skipped or slow:
+                wait_for_devices()
+                self._began, self._batches = time.perf_counter(), 0
+        return False
+
+    def read(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """Pass endless batches on until enough are timed."""
+        enough = False
+        while not enough:
             asked = time.perf_counter()
-
-    def _next(self) -> Any:
-        self.latest = next(self._batches)
-        return self.latest
+            self.latest = next(batches)
+            if self._began is not None:
+                self._waits.append(time.perf_counter() - asked)
+            yield self.latest
+            enough = self.tick()
 
     def stop(self) -> Timing:
         """Wait for the devices, end the timing, and return the result."""
         wait_for_devices()
-        seconds = time.perf_counter() - self._began
-        return Timing(len(self._waits), seconds, tuple(self._waits))
+        assert self._began is not None
+        return Timing(self._batches, time.perf_counter() - self._began, tuple(self._waits))
 
 
 def timed(
@@ -104,8 +113,8 @@ def timed(
     least: int = LEAST_BATCHES,
 ) -> Timing:
     """Time a step on batch after batch, as ``Clock`` does; None only reads them."""
-    clock, result = Clock(batches, seconds, skipped, settled, least), None
-    for batch in clock:
+    clock, result = Clock(seconds, skipped, settled, least), None
+    for batch in clock.read(batches):
         if step is not None:
             # Wait for the previous step, or the loop would run far ahead of a slow device.
             before, result = result, step(batch)

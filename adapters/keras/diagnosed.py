@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import copy
 import itertools
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -14,8 +14,15 @@ import keras
 import numpy as np
 
 from adapters.diagnosis.ablation import Ablations, ablations_of
-from adapters.diagnosis.front_end import FrontEnd, Observer
-from adapters.diagnosis.timing import LEAST_OF_A_ROUND, Timing, timed, wait_for_devices
+from adapters.diagnosis.front_end import FrontEnd, Observer, settled_of
+from adapters.diagnosis.timing import (
+    LEAST_OF_A_ROUND,
+    SKIPPED,
+    Clock,
+    Timing,
+    timed,
+    wait_for_devices,
+)
 from adapters.engine import Engine
 from adapters.keras.sequence import SafeSequence
 from adapters.keras.trainingstate import restored
@@ -23,7 +30,6 @@ from adapters.keras.waits import WaitReport
 from adapters.sources import holds_arrays
 from adapters.structure import flatten, map_leaves
 
-_SKIPPED = 14
 _SKIPPED_OF_THE_SAME = 5
 # TensorFlow has read batches ahead while it compiled the first step, so some are always skipped.
 _LEAST_SKIPPED = 3
@@ -122,7 +128,7 @@ class ModelTrainer:
 
     def whole(self, loader: Any, seconds: float) -> Timing:
         """Train on the loader's batches."""
-        return self._fit(loader, seconds, _SKIPPED)
+        return self._fit(loader, seconds, SKIPPED)
 
     def same(self, batch: Any, seconds: float) -> Timing:
         """Train on one batch repeatedly."""
@@ -144,7 +150,8 @@ class ModelTrainer:
 
     def _fit(self, data: Any, seconds: float, skipped: int) -> Timing:
         sequence = data if isinstance(data, SafeSequence) else None
-        clock = _Clock(sequence, seconds, skipped)
+        settled = settled_of(data)
+        ticks = _Ticks(Clock(seconds, skipped, settled, LEAST_OF_A_ROUND, _LEAST_SKIPPED))
         report = [] if sequence is None else [WaitReport(sequence)]
         _build(self._model, data)
         with restored(self._model):
@@ -155,9 +162,11 @@ class ModelTrainer:
                 steps_per_epoch=None if sequence is None else _ENDLESS,
                 shuffle=False,
                 verbose=0,
-                callbacks=[clock, *report],
+                callbacks=[ticks, *report],
             )
-        return clock.timing([wait for each in report for wait in each.waits_seconds])
+        assert ticks.timing is not None
+        waits = tuple(wait for each in report for wait in each.waits_seconds)
+        return replace(ticks.timing, waits_seconds=waits[-ticks.timing.batches :])
 
 
 class _Same(keras.utils.PyDataset):  # type: ignore[misc]
@@ -176,38 +185,20 @@ class _Same(keras.utils.PyDataset):  # type: ignore[misc]
         return self._batch
 
 
-class _Clock(keras.callbacks.Callback):  # type: ignore[misc]
-    """Stops ``fit`` when enough batches were timed, after warm-up batches for some seconds."""
+class _Ticks(keras.callbacks.Callback):  # type: ignore[misc]
+    """Stops ``fit`` when a clock has timed enough batches."""
 
-    def __init__(self, sequence: SafeSequence | None, seconds: float, skipped: int) -> None:
+    def __init__(self, clock: Clock) -> None:
         super().__init__()
-        self._sequence = sequence
-        self._seconds = seconds
-        self._skipped = skipped
-        self._started: float | None = None
-        self._began: float | None = None
-        self._ended = 0.0
-        self._batches = 0
+        self._clock = clock
+        self.timing: Timing | None = None
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Start the clock, or stop ``fit``."""
-        self._ended = now = time.perf_counter()
-        self._batches += getattr(self.model, "steps_per_execution", 1)
-        if self._began is None:
-            settled = self._sequence is None or self._sequence._engine.at_full_speed
-            if self._started is None or not settled:
-                self._started, self._batches = now, 0
-            slow = now - self._started > self._seconds and self._batches >= _LEAST_SKIPPED
-            if self._batches >= self._skipped or slow:
-                self._began, self._batches = now, 0
-        elif now - self._began >= self._seconds and self._batches >= LEAST_OF_A_ROUND:
+        """Count the batches of an execution."""
+        count = getattr(self.model, "steps_per_execution", 1)
+        if self.timing is None and self._clock.tick(count):
+            self.timing = self._clock.stop()
             self.model.stop_training = True
-
-    def timing(self, waits_seconds: Sequence[float]) -> Timing:
-        """Result of the measurement, given the waits for all batches or for none."""
-        assert self._began is not None
-        waits = tuple(waits_seconds[-self._batches :])
-        return Timing(self._batches, self._ended - self._began, waits)
 
 
 def _build(model: Any, data: Any) -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import os
 import struct
 import zlib
 from collections.abc import Sequence
@@ -21,6 +22,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from adapters.remote.privatefiles import write_whole
 
 RGB = NDArray[np.uint8]
 """uint8 (height, width, 3)."""
@@ -96,6 +99,15 @@ def contact_sheet(rows: Sequence[Sequence[RGB | None]], captions: Sequence[str] 
                 place, font = (left, top + height - 2 * _GAP_PIXELS), writer.FONT_HERSHEY_SIMPLEX
                 writer.putText(sheet, text, place, font, 0.38, (0, 0, 0), 1)
     return png(sheet[:-_GAP_PIXELS, :-_GAP_PIXELS])
+
+
+def save(path: str | os.PathLike[str], sheet: bytes) -> None:
+    """Write a contact sheet, which appears complete or not at all; a pipe stays in its place."""
+    if os.path.exists(path) and not os.path.isfile(path):
+        with open(path, "wb") as file:
+            file.write(sheet)
+    else:
+        write_whole(path, sheet)
 
 
 def png(image: RGB) -> bytes:

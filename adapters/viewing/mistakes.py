@@ -65,40 +65,27 @@ class Inspection:
             self._left = 0
             return
         if not self._left:
-            self._warn_of_images()
+            if self._black == LOOKS:
+                log.warning(
+                    "every pixel of the first %d batches is 0: the images are all black; "
+                    "seq.peek() shows them",
+                    LOOKS,
+                )
             self._warn_of_labels()
-
-    def _warn_of_images(self) -> None:
-        if self._black == LOOKS:
-            log.warning(
-                "every pixel of the first %d batches is 0: the images are all black; "
-                "seq.peek() shows them",
-                LOOKS,
-            )
 
     def _warn_of_labels(self) -> None:
         if len(self._labels) < LOOKS:
             return
         if len(np.unique(np.concatenate(self._labels))) == 1:
-            if self._source is not None and _begins_with_one_class(self._source):
-                log.warning(
-                    "the labels of the first %d batches are all the same, and those of later "
-                    "samples are others: the samples are sorted by class; give SafeSequence "
-                    "shuffle=True",
-                    LOOKS,
-                )
-            return
-        if not _is_sorted_for_sure(self._labels):
-            return
-        constant = all(labels[0] == labels[-1] for labels in self._labels)
-        log.warning(
-            "the labels of a batch %s in each of the first %d batches: the samples are sorted by "
-            "class; give SafeSequence shuffle=True",
-            "are all the same, and others than those of the next one"
-            if constant
-            else "are in ascending order",
-            LOOKS,
-        )
+            is_sorted = self._source is not None and _begins_with_one_class(self._source)
+        else:
+            is_sorted = _is_sorted_for_sure(self._labels)
+        if is_sorted:
+            log.warning(
+                "the labels of each of the first %d batches are in ascending order or all the "
+                "same: the samples are sorted by class; give SafeSequence shuffle=True",
+                LOOKS,
+            )
 
     def _look_at_images(self, x: Any) -> None:
         images = images_in(x)

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from adapters.batch.collate import as_leaf
-from adapters.remote.privatefiles import write_whole
 from adapters.structure import as_arrays, flatten, is_numbers, map_leaves
-from adapters.viewing.images import contact_sheet, images_in, thumbnails
+from adapters.viewing.images import contact_sheet, images_in, save, thumbnails
 
 # Samples shown per batch, and characters per table cell.
 _SHOWN_SAMPLES = 8
@@ -72,11 +71,7 @@ class Peek:
                 "(batch, height, width, channels) or (batch, channels, height, width)): print the "
                 "table instead"
             )
-        if os.path.exists(path) and not os.path.isfile(path):  # A pipe stays in its place.
-            with open(path, "wb") as file:
-                file.write(sheet)
-        else:
-            write_whole(path, sheet)
+        save(path, sheet)
         return os.fspath(path)
 
     def table(self) -> list[list[str]]:
@@ -101,17 +96,19 @@ class Peek:
         return [header, *body] if body else []
 
     def __str__(self) -> str:
-        rows = self.table()
-        widths = [max(map(len, column)) for column in zip(*rows)]
-        return "\n".join(
-            "  ".join(text.ljust(width) for text, width in zip(row, widths)).rstrip()
-            for row in rows
-        )
+        return "\n".join(aligned(self.table()))
 
     __repr__ = __str__
 
     def _repr_png_(self) -> bytes | None:
         return self.png()
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Lines of text with the cells of each column below each other."""
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    for row in rows:
+        yield "  ".join(text.ljust(width) for text, width in zip(row, widths)).rstrip()
 
 
 def _has_rows(leaf: Any) -> bool:

@@ -8,9 +8,8 @@ ends the count after the ranges in progress.
 from __future__ import annotations
 
 import concurrent.futures
-import itertools
 import os
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
@@ -26,8 +25,8 @@ from adapters.user_code import Gate
 from adapters.viewing.images import image_in
 from adapters.viewing.peek import named_leaves
 
-# Samples per task.
-_RANGE = 64
+# Samples per task, and tasks.
+_LEAST_RANGE, _MOST_RANGES = 64, 10_000
 _SHOWN_LABELS, _SHOWN_CHARACTERS, _SHOWN_CORRUPT = 12, 60, 5
 # Integers with more distinct values than this are numbers, not labels, and longer texts contents.
 _MOST_LABELS, _MOST_LABEL_BYTES = 100_000, 256
@@ -170,18 +169,14 @@ def statistics(
     pool = concurrent.futures.ThreadPoolExecutor(threads, "adapters-statistics")
     with bar("statistics", " samples", progress) as show:
         try:
-            futures = (
-                pool.submit(_count, source, range(start, min(size, start + _RANGE)), gate)
-                for start in range(0, size, _RANGE)
-            )
-            ahead = deque(itertools.islice(futures, 2 * threads + 1))
-            for end in range(_RANGE, size + _RANGE, _RANGE):
-                counts, damaged = ahead.popleft().result()
-                ahead.extend(itertools.islice(futures, 1))
+            step = max(_LEAST_RANGE, size // _MOST_RANGES)
+            ranges = [range(start, min(size, start + step)) for start in range(0, size, step)]
+            counted = pool.map(lambda numbers: _count(source, numbers, gate), ranges)
+            for numbers, (counts, damaged) in zip(ranges, counted):
                 corrupt += damaged
                 for name, each in counts.items():
                     fields.setdefault(name, _Field()).add(each)
-                show(min(end, size), size)
+                show(numbers.stop, size)
         finally:
             pool.shutdown(cancel_futures=True)
     return Statistics(

@@ -271,7 +271,7 @@ def test_object_that_cannot_be_shown(data, told):
     assert expected in told("inspect", f"{data}:needy", status=1)
     assert "KeyError: 'mine'" in told("inspect", f"{data}:broken", status=1)
     assert ":exit ended with that exception" in told("inspect", f"{data}:exit", status=1)
-    assert "that makes one, got a class" in told("inspect", f"{data}:SafeSequence", status=1)
+    assert "missing 1 required positional" in told("inspect", f"{data}:SafeSequence", status=1)
     said = told("inspect", f"{data}:empty", status=1)
     assert "Traceback" not in said
     assert "at least one sample" in said

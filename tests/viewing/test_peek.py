@@ -10,6 +10,8 @@ import pytest
 from PIL import Image
 
 from adapters import open_images, statistics
+from adapters.replaying import Replay
+from adapters.sources.source import Origin
 from adapters.viewing.images import contact_sheet, framed, thumbnails
 from adapters.viewing.peek import Peek
 from tests.packing.materials import folder
@@ -67,10 +69,13 @@ def test_table_of_other_members():
     assert Peek([]).table() == []
 
 
-def test_sheet_is_whole_or_missing(tmp_path):
-    peek = Peek([(IMAGES, LABELS)])
+REPLAY = Replay(0, 0, (IMAGES, LABELS), LABELS, [Origin()] * 20, IMAGES.__getitem__)
+
+
+@pytest.mark.parametrize("save", [Peek([(IMAGES, LABELS)]).save, REPLAY.sheet])
+def test_sheet_is_whole_or_missing(save, tmp_path):
     with full_disk(), pytest.raises(OSError, match=r"File too large: '.*/sheet\.png'"):
-        peek.save(tmp_path / "sheet.png")
+        save(tmp_path / "sheet.png")
     assert [*tmp_path.iterdir()] == []
 
 
