@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         status: int | None = options.run(options)
         sys.stdout.flush()
     except argparse.ArgumentError as error:
-        parser.error(f"{options.command}: {error}")
+        parser.error(str(error))
     except BrokenPipeError:  # For example, `| head` has exited.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
@@ -76,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def parsed(words: Sequence[str]) -> tuple[argparse.ArgumentParser, argparse.Namespace]:
-    """The parser, and the options; ``arguments`` are those of a training script."""
+    """The parser of the command, and the options; ``arguments`` are those of a training script."""
     parser = argparse.ArgumentParser(
         prog="adapters",
         description="Record files for training, and what keeps training from being faster.",
@@ -90,6 +90,7 @@ def parsed(words: Sequence[str]) -> tuple[argparse.ArgumentParser, argparse.Name
     if command in _OF_SCRIPTS and "--" in words:
         own = words.index("--")
     options, others = parser.parse_known_args(words[:own])
+    parser = subparsers.choices[options.command]
     options.arguments = list(words[own + 1 :])
     if others:
         remedy = ""
@@ -100,5 +101,5 @@ def parsed(words: Sequence[str]) -> tuple[argparse.ArgumentParser, argparse.Name
                 remedy = f": give the module's name alone, adapters {command} package.module"
         parser.error(f"unrecognized arguments: {' '.join(others)}{remedy}")
     if options.arguments and options.script is None:
-        parser.error(f"{command}: a script must be given before --, got none")
+        parser.error("a script must be given before --, got none")
     return parser, options

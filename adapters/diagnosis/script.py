@@ -219,8 +219,10 @@ class _Notice(importlib.abc.MetaPathFinder):
 
 
 def is_path(name: str) -> bool:
-    """True if a name is a path or URL rather than an object in the user's code."""
+    """True if a name is a path or URL rather than user code, or an object in it."""
     _, colon, attribute = name.rpartition(":")
+    if name.endswith(".py"):
+        return False
     return not colon or not attribute.isidentifier() or os.path.exists(name)
 
 
@@ -229,7 +231,9 @@ def object_named(name: str) -> Any:
 
     The code runs as a program without arguments; its ``SystemExit`` is a ``ScriptError``.
     """
-    place, _, attribute = name.rpartition(":")
+    place, colon, attribute = name.rpartition(":")
+    if not colon:
+        raise ValueError(f"{name}:NAME must be given, NAME being defined in the file, got {name!r}")
     arguments, sys.argv = sys.argv, [place]
     try:
         names = _names_in(place)

@@ -284,6 +284,7 @@ def test_object_that_cannot_be_shown(data, told):
     ("name", "message"),
     [
         (":train", "FILE.py:NAME or MODULE:NAME must name a file or a module, got ''"),
+        ("data.py", "data.py:NAME must be given"),
         ("none.py:train", "FILE.py:NAME must name a file before its colon, got 'none.py'"),
         ("no_such_module:train", "No module named 'no_such_module'"),
         ("nowhere.rec", "nowhere.rec"),
