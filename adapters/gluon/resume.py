@@ -33,7 +33,7 @@ from mxnet.util import is_np_array
 from adapters.arguments import check_integer
 from adapters.generators import generator
 from adapters.gluon.loader import DataLoader
-from adapters.gluon.samplers import OrderBatchSampler, length_of
+from adapters.gluon.samplers import OrderBatchSampler, RolloverBatchSampler, length_of
 from adapters.remote.urls import local_path
 from adapters.resuming import CheckpointDir, Lock, Schedule, Writer
 from adapters.resuming.checkpoint_dir import check_fingerprint, check_order
@@ -350,7 +350,10 @@ class Resume(TrainBegin, EpochBegin, BatchEnd, EpochEnd, TrainEnd):  # type: ign
         sampler = self._loader._with_shard()._batch_sampler
         known: dict[str, Any] = {"batch_sampler": type(sampler).__name__}
         if isinstance(sampler, OrderBatchSampler):
-            return known | sampler.order.fingerprint()
+            last = "discard" if sampler.order.drop_remainder else "keep"
+            last = "rollover" if isinstance(sampler, RolloverBatchSampler) else last
+            # It is compared first, as users don't know the other names for it.
+            return {"last_batch": last} | known | sampler.order.fingerprint()
         return {**known, "the number of samples": len(self._loader._dataset)}
 
 

@@ -92,9 +92,7 @@ def materialize(source: Any, folder: str | os.PathLike[str]) -> Source:
         >>> decoded[1][0].tolist(), int(decoded[1][1])
         ([4.0, 5.0, 6.0, 7.0], 1)
     """
-    if not (given := local_path(folder, "folder")):
-        raise ValueError(f"folder must be a path, got {folder!r}")
-    place = Path(os.path.abspath(given))
+    place = Path(os.path.abspath(local_path(folder, "folder")))
     stages = _stages_of(source_given(source, "source"), source)
     while (found := _manifest_in(place)) is None:
         try:

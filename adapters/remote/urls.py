@@ -61,10 +61,12 @@ def local_path(path: str | os.PathLike[str], name: str) -> str:
 
     Raises:
         TypeError: It is no path.
-        ValueError: It is the URL of a store.
+        ValueError: It is empty, or the URL of a store.
     """
     if not isinstance(path, (str, os.PathLike)):
         raise TypeError(f"{name} must be a path, got {path!r}")
+    if not os.fspath(path):
+        raise ValueError(f'{name} must be a path, got {path!r}; "." is the working directory')
     text = as_path(path) if isinstance(path, str) else os.fspath(path)
     if is_url(text):
         raise ValueError(f"{name} must be on a disk of this machine, got {clean(text)!r}")

@@ -73,7 +73,7 @@ kinds: list[Kind] = [_as_it_is, _of_a_path, _of_arrays, _of_samples]
 """Source factories, tried in order; each returns None for data of another kind."""
 
 
-def as_source(data: Any) -> Source:
+def as_source(data: Any, name: str = "source") -> Source:
     """Wrap user data as a source of single samples.
 
     Args:
@@ -82,6 +82,7 @@ def as_source(data: Any) -> Source:
             folder of images per class, a zarr array, whose rows are read when needed, a SciPy
             sparse matrix, whose rows become dense, or an object with ``__len__`` and
             ``__getitem__``.
+        name: The argument, for errors.
 
     Raises:
         OSError: The path can't be read.
@@ -92,12 +93,12 @@ def as_source(data: Any) -> Source:
     source = next((source for kind in kinds if (source := kind(data)) is not None), None)
     if source is None:
         raise TypeError(
-            "source must be an array, a tuple or dict of arrays, or an object with __len__ and "
+            f"{name} must be an array, a tuple or dict of arrays, or an object with __len__ and "
             f"__getitem__, got {type(data).__name__}: random access is what lets any worker "
             "compute any batch; turn a generator into a list, or give a map-style data set"
         )
     if not len(source):
-        raise ValueError("source must hold at least one sample, got 0")
+        raise ValueError(f"{name} must hold at least one sample, got 0")
     return source
 
 
@@ -130,4 +131,4 @@ def source_given(data: Any, name: str) -> Source:
     if type(data) is tuple:
         while data and data[-1] is None:  # (x, y, None), as in Keras.
             data = data[:-1]
-    return as_source(data)
+    return as_source(data, name)

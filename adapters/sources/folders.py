@@ -7,7 +7,7 @@ import itertools
 import logging
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from typing import Any, overload
 
 import numpy as np
@@ -143,12 +143,13 @@ def open_images(
         >>> images.classes, images.labels.tolist(), images[1][0].shape
         (['ant', 'bee'], [0, 1], (32, 32, 3))
     """
+    is_list = isinstance(columns, Sized) and not isinstance(columns, (str, set, frozenset))
+    if columns is not None and not (is_list and len(columns)):
+        raise TypeError(f'columns must be names, like ("filename", "class"), got {columns!r}')
     if isinstance(decode, (tuple, list)):
         return _tuples(where, decode, classes, columns, root, cache_of(cache))
     content = _content(decode)
     names = classes_argument(classes)
-    if columns is not None and (isinstance(columns, (str, set, frozenset)) or not len(columns)):
-        raise TypeError(f'columns must be names, like ("filename", "class"), got {columns!r}')
     kept = cache_of(cache)
     if isinstance(where, str):
         where = as_path(where)

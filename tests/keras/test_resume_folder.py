@@ -111,6 +111,7 @@ def test_backup_and_restore_refused(tmp_path):
     ("arguments", "error", "said"),
     [
         ({"folder": 3}, TypeError, "folder must be a path, got 3"),
+        ({"folder": ""}, ValueError, "folder must be a path, got ''"),
         ({"folder": "gs://run"}, ValueError, "must be on a disk of this machine, got 'gs://run'"),
         ({"every": 0}, ValueError, "every must be above 0, got 0"),
         ({"every": "often"}, ValueError, "every must be a number and a unit, got 'often'"),

@@ -196,7 +196,7 @@ def test_errors_name_the_number_in_the_whole():
         ({"a": X}, TypeError, "got dict"),
         (X, TypeError, "got ndarray; one source is"),
         (as_source(X), TypeError, "got ArraySource"),
-        ([X, iter([1])], TypeError, "source must be an array"),
+        ([X, iter([1])], TypeError, r"sources\[1\] must be an array"),
         ([X, []], ValueError, "at least one sample"),
         ([[X, X]], TypeError, "must be a tuple"),
         ([(X, Y), (X[:, :1], Y)], ValueError, r"sources\[1\] has \(int32\(1, 3\), int64\(\)\)"),

@@ -313,6 +313,6 @@ def test_columns_are_for_tables_with_names(photos, where, columns, monkeypatch):
     monkeypatch.chdir(photos)
     with pytest.raises(ValueError, match="columns are for tables"):
         open_images(where, columns=columns)
-    for wrong in ("filename", (), {"filename", "label"}):
+    for wrong in ("filename", (), {"filename", "label"}, 3):
         with pytest.raises(TypeError, match="columns must be names"):
             open_images(csv_file(photos, "filename,label\nx/1.jpg,1\n"), columns=wrong)
