@@ -35,7 +35,7 @@ from adapters.generators import generator
 from adapters.gluon.loader import DataLoader
 from adapters.gluon.samplers import OrderBatchSampler, RolloverBatchSampler, length_of
 from adapters.remote.urls import local_path
-from adapters.resuming import CheckpointDir, Lock, Schedule, Writer
+from adapters.resuming import CheckpointDir, Lock, Schedule
 from adapters.resuming.checkpoint_dir import check_fingerprint, check_order
 from adapters.seeding import process_generators, set_process_generators
 
@@ -111,7 +111,6 @@ class Resume(TrainBegin, EpochBegin, BatchEnd, EpochEnd, TrainEnd):  # type: ign
         self._loader = loader
         self._schedule = Schedule(every)
         self._folder = CheckpointDir(local_path(folder, "folder"), int(keep))
-        self._writer = Writer(self._folder)
         self._lock = Lock(self._folder.path)
         self._seed = seed
         self._net: Any = None
@@ -238,13 +237,13 @@ class Resume(TrainBegin, EpochBegin, BatchEnd, EpochEnd, TrainEnd):  # type: ign
         )
 
     def _end(self) -> None:
-        self._writer.wait()
+        self._folder.wait()
         if self._trained:
             self._save()
 
     def _leave(self) -> None:
         try:
-            self._writer.wait()
+            self._folder.wait()
         finally:  # Ctrl-C may end the wait.
             self._lock.release()
 
@@ -254,7 +253,7 @@ class Resume(TrainBegin, EpochBegin, BatchEnd, EpochEnd, TrainEnd):  # type: ign
             mx.random.seed(int(drawn))
 
     def _save(self) -> None:
-        if self._writer.busy or not self._lock.writes:
+        if self._folder.busy or not self._lock.writes:
             return
         parameters = self._net.collect_params().values()
         try:
@@ -277,7 +276,7 @@ class Resume(TrainBegin, EpochBegin, BatchEnd, EpochEnd, TrainEnd):  # type: ign
             "generators": process_generators(),
             "extra": copy.deepcopy(self.extra),
         }
-        self._writer.write(f"{self._epoch:06d}-{self._batch:09d}", value)
+        self._folder.write(f"{self._epoch:06d}-{self._batch:09d}", value)
         self._schedule.saved()
 
     def _restore(self, state: dict[str, Any]) -> None:

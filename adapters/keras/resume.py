@@ -24,7 +24,7 @@ from adapters.arguments import check_integer
 from adapters.keras import internals, trainingstate
 from adapters.keras.patches import Call, FitCallback
 from adapters.remote.urls import local_path
-from adapters.resuming import CheckpointDir, Lock, Schedule, Writer, check_order
+from adapters.resuming import CheckpointDir, Lock, Schedule, check_order
 
 log = logging.getLogger("adapters")
 
@@ -86,7 +86,6 @@ class Resume(FitCallback):
         check_integer("keep", keep, 1)
         self._schedule = Schedule(every)
         self._folder = CheckpointDir(local_path(folder, "folder"), int(keep))
-        self._writer = Writer(self._folder)
         self._lock = Lock(self._folder.path)
         self._fit: Any = None
         """Running ``Call``; None outside of ``fit``."""
@@ -168,7 +167,7 @@ class Resume(FitCallback):
         """Finish the file that is being written, however ``fit`` ends."""
         self._fit = self._state = None
         try:
-            self._writer.wait()
+            self._folder.wait()
         finally:  # Ctrl-C may end the wait.
             self._lock.release()
 
@@ -224,9 +223,9 @@ class Resume(FitCallback):
             self._put_back()
         if self._trained and not self._stopped_inside:
             over = bool(self.model.stop_training and not self._stopped_before_end)
-            self._writer.wait()
+            self._folder.wait()
             self._save(self._epoch, 0, over)
-        self._writer.wait()
+        self._folder.wait()
 
     # --- the state ---
 
@@ -245,11 +244,11 @@ class Resume(FitCallback):
             self._stopped_before_end = True  # Stopped by a callback before on_epoch_end.
         if inside and self.model.stop_training and not self._stopped_inside:
             self._stopped_inside = True
-            self._writer.wait()
+            self._folder.wait()
             self._save(self._epoch, self._next_step)
 
     def _save(self, epoch: int, step: int, over: bool = False) -> None:
-        if self._writer.busy or not self._lock.writes:
+        if self._folder.busy or not self._lock.writes:
             return
         state = trainingstate.state_of(self.model)
         if (spoiled := trainingstate.not_finite(self.model, state)) is not None:
@@ -277,7 +276,7 @@ class Resume(FitCallback):
             **state,
             "callbacks": trainingstate.callback_states(self._callbacks),
         }
-        self._writer.write(f"{epoch:06d}-{step:09d}", value)
+        self._folder.write(f"{epoch:06d}-{step:09d}", value)
         self._schedule.saved()
 
     def _check_data(self) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from adapters.resuming.checkpoint_dir import (
     CheckpointDir,
-    Writer,
     check_fingerprint,
     check_order,
     unnumbered,
@@ -21,7 +20,6 @@ __all__ = [
     "CheckpointDir",
     "Lock",
     "Schedule",
-    "Writer",
     "check_fingerprint",
     "check_order",
     "read_only",

@@ -49,7 +49,10 @@ _format: Any = np.lib.format  # NumPy's type stubs are incomplete here.
 
 
 class CheckpointDir:
-    """The checkpoints of one training.
+    """The checkpoints of one training, which are saved while it continues.
+
+    At most one thread runs, and it ends when its file is complete. The training thread calls
+    ``write`` and ``wait``; both block while a file is being written.
 
     Args:
         path: The folder; ``save`` creates it if necessary.
@@ -59,6 +62,38 @@ class CheckpointDir:
     def __init__(self, path: str | os.PathLike[str], keep: int) -> None:
         self.path = Path(path)
         self._keep = keep
+        self._thread: threading.Thread | None = None
+
+    @property
+    def busy(self) -> bool:
+        """True while a file is being written."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def write(self, name: str, value: Any) -> None:
+        """Start to save a value, which must not be changed afterwards; errors are warnings."""
+        self.wait()
+        self._thread = threading.Thread(
+            target=self._save, args=(name, value), name="adapters-resume"
+        )
+        self._thread.start()
+
+    def wait(self) -> None:
+        """Wait until the file is complete."""
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+
+    def _save(self, name: str, value: Any) -> None:
+        try:
+            self.save(name, value)
+        except Exception as error:
+            log.warning(
+                "the training could not be saved to %s (%s: %s); it continues, and a crash would "
+                "lose what came since the last file there",
+                self.path,
+                type(error).__name__,
+                error,
+            )
 
     def save(self, name: str, value: Any) -> Path:
         """Save a value, and remove older files.
@@ -135,52 +170,6 @@ class CheckpointDir:
         except FileNotFoundError:
             return []
         return [self.path / name for name in sorted(names, reverse=True) if _WHOLE.fullmatch(name)]
-
-
-class Writer:
-    """Saves checkpoints to a folder in a thread, while the training continues.
-
-    At most one thread runs, and it ends when its file is complete. The training thread calls
-    ``write`` and ``wait``; both block while a file is being written.
-
-    Args:
-        folder: The folder of the training.
-    """
-
-    def __init__(self, folder: CheckpointDir) -> None:
-        self._folder = folder
-        self._thread: threading.Thread | None = None
-
-    @property
-    def busy(self) -> bool:
-        """True while a file is being written."""
-        return self._thread is not None and self._thread.is_alive()
-
-    def write(self, name: str, value: Any) -> None:
-        """Start to save a value, which must not be changed afterwards; errors are warnings."""
-        self.wait()
-        self._thread = threading.Thread(
-            target=self._save, args=(name, value), name="adapters-resume"
-        )
-        self._thread.start()
-
-    def wait(self) -> None:
-        """Wait until the file is complete."""
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
-
-    def _save(self, name: str, value: Any) -> None:
-        try:
-            self._folder.save(name, value)
-        except Exception as error:
-            log.warning(
-                "the training could not be saved to %s (%s: %s); it continues, and a crash would "
-                "lose what came since the last file there",
-                self._folder.path,
-                type(error).__name__,
-                error,
-            )
 
 
 def make(path: Path) -> None:

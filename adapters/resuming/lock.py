@@ -39,7 +39,6 @@ class Lock:
         self._path = path.absolute()
         self._name = self._path / ".lock"
         self._file: int | None = None
-        self._made = False
         self._thread = 0
         self._awaits_rank_0 = False
         self.rank = 0
@@ -71,7 +70,6 @@ class Lock:
                     other.release()
         self._thread = threading.get_ident()
         try:
-            self._made = not self._path.exists()
             make(self._path)
             self._acquire()
         except OSError as error:  # For example, the file system has no locks.
@@ -94,17 +92,13 @@ class Lock:
         self._awaits_rank_0 = False
 
     def release(self) -> None:
-        """Release the lock, and remove the folder if this training created it and it is empty."""
+        """Release the lock."""
         self.writes = self._awaits_rank_0 = False
         if self._file is not None:
             with contextlib.suppress(OSError):
                 self._name.unlink()
             os.close(self._file)
             self._file = None
-        if self._made:
-            self._made = False
-            with contextlib.suppress(OSError):  # It isn't empty.
-                self._path.rmdir()
 
     def _acquire(self) -> None:
         """Open and lock the lock file; if locks aren't supported, the file only marks rank 0."""
@@ -165,7 +159,7 @@ def _forget_in_child() -> None:
     for lock in list(_locks):
         if lock._file is not None:
             os.close(lock._file)
-        lock._file, lock._made, lock.writes = None, False, False
+        lock._file, lock.writes = None, False
 
 
 os.register_at_fork(after_in_child=_forget_in_child)

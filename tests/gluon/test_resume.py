@@ -301,7 +301,7 @@ def steps(
             loss.backward()
             trainer.step(1)
             resume.step()
-            resume._writer.wait()
+            resume._folder.wait()
             yield epoch, loss.asnumpy().item()
 
 
@@ -370,7 +370,7 @@ def estimated(path: Path, kill_at: int | None = None) -> Any:
         try:
             estimator.fit(loader, epochs=EPOCHS, event_handlers=[Mixes(), Notes(), resume])
         except InterruptedError:
-            resume._writer.wait()
+            resume._folder.wait()
     return seen
 
 

@@ -98,7 +98,7 @@ def trained(
         resume = Resume(folder, loader, "1 batch")
         for epoch in resume.epochs(2, net, trainer):
             for data in loader:
-                resume._writer.wait()
+                resume._folder.wait()
                 if len(seen) == kill_at:
                     return seen
                 seen.append((epoch, data.asnumpy()[:, 0].astype(int).tolist()))

@@ -57,7 +57,7 @@ class Losses(keras.callbacks.Callback):
 
     def _count(self, kind: str) -> None:
         if self.resume is not None and self.path is None:
-            self.resume._writer.wait()
+            self.resume._folder.wait()
         if kind == self.within and self.counts[kind] == self.kill_at:
             if self.path is None:
                 raise Killed
