@@ -24,7 +24,7 @@ from adapters.gluon.loader import DataLoader, gluon_loader
 from adapters.gluon.pipeline import Pipeline, PythonOp
 from adapters.gluon.plan import GluonPlan
 from adapters.gluon.samplers import drawn_batches, sampler_twin
-from adapters.resuming import read_only
+from adapters.resuming.lock import read_only
 
 _KEPT_BATCHES = 4
 # Most batches drawn from a sampler for the measurement, which cycles through them.

@@ -35,8 +35,9 @@ from adapters.generators import generator
 from adapters.gluon.loader import DataLoader
 from adapters.gluon.samplers import OrderBatchSampler, RolloverBatchSampler, length_of
 from adapters.remote.urls import local_path
-from adapters.resuming import CheckpointDir, Lock, Schedule
-from adapters.resuming.checkpoint_dir import check_fingerprint, check_order
+from adapters.resuming.checkpoint_dir import CheckpointDir, check_fingerprint, check_order
+from adapters.resuming.lock import Lock
+from adapters.resuming.schedule import Schedule
 from adapters.seeding import process_generators, set_process_generators
 
 log = logging.getLogger("adapters")

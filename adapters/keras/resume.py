@@ -24,7 +24,9 @@ from adapters.arguments import check_integer
 from adapters.keras import internals, trainingstate
 from adapters.keras.patches import Call, FitCallback
 from adapters.remote.urls import local_path
-from adapters.resuming import CheckpointDir, Lock, Schedule, check_order
+from adapters.resuming.checkpoint_dir import CheckpointDir, check_order
+from adapters.resuming.lock import Lock
+from adapters.resuming.schedule import Schedule
 
 log = logging.getLogger("adapters")
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import logging
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -20,13 +21,13 @@ import keras
 import numpy as np
 
 from adapters.keras import internals
-from adapters.resuming import unnumbered
 from adapters.seeding import process_generators, set_process_generators
 
 log = logging.getLogger("adapters")
 
 _METRICS = "metric variables"
 _RATE = "/learning_rate"
+_NUMBERED = re.compile(r"_\d+(?=[/_.]|$)")  # Numbers that a process appends to names of layers.
 _warned: set[str] = set()
 """Metrics and attributes of callbacks that were warned of."""
 _Group = list[tuple[str, Any]]
@@ -124,7 +125,7 @@ def _paired(name: str, state: dict[str, Any], group: _Group) -> list[tuple[Any, 
         if not _fits(variable.shape, array.shape):
             raise ValueError(_differs(f"{before} of shape {array.shape}", f"{variable.shape}"))
         # On TensorFlow, the scopes around a variable depend on where its optimizer is built.
-        names = [unnumbered(each) for each in (before, label)]
+        names = [_NUMBERED.sub("", each) for each in (before, label)]
         if name == "optimizer variables":
             names = [each.rsplit("/", 1)[-1] for each in names]
         if names[0] != names[1]:

@@ -27,7 +27,7 @@ import threading
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,7 +42,6 @@ _VALUE = "saved.json"
 _WHOLE = re.compile(r"\d{6,}-\d{9,}\.npz")
 _HALF = re.compile(r"\.\d{6,}-\d{9,}\.\d+\.tmp")
 _FORMAT = 1
-_CHUNK_BYTES = 16 * 2**20
 # Errors of file systems that can't fsync a folder: some network and FUSE file systems.
 _NO_FSYNC = (errno.EINVAL, errno.EBADF, errno.ENOTSUP, errno.EOPNOTSUPP)
 _format: Any = np.lib.format  # NumPy's type stubs are incomplete here.
@@ -115,7 +114,7 @@ class CheckpointDir:
                     archive.writestr(_VALUE, text)
                     for number, array in enumerate(arrays):
                         with archive.open(f"{number}.npy", "w", force_zip64=True) as member:
-                            _write(member, array)
+                            _format.write_array(member, array, allow_pickle=False)
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(hidden, final)
@@ -191,16 +190,6 @@ def _force_names(path: Path) -> None:
             raise
     finally:
         os.close(folder)
-
-
-def _write(member: IO[bytes], array: NDArray[Any]) -> None:
-    """Write an array as ``np.save`` does, without copying its chunks."""
-    array = np.ascontiguousarray(array).reshape(array.shape)
-    header = _format.header_data_from_array_1_0(array)
-    _format.write_array_header_2_0(member, header)
-    octets = memoryview(array.reshape(-1).view(np.uint8).data if array.size else b"")
-    for start in range(0, len(octets), _CHUNK_BYTES):
-        member.write(octets[start : start + _CHUNK_BYTES])
 
 
 class _FormatError(ValueError):
@@ -297,8 +286,6 @@ def from_json(entry: Any, arrays: Arrays) -> Any:
 # compared before any state is restored. Workers, learning rates and ``every`` may change, so they
 # aren't part of it.
 
-_NUMBERED = re.compile(r"_\d+(?=[/_.]|$)")
-
 
 def check_fingerprint(
     saved: Mapping[str, Any],
@@ -337,8 +324,3 @@ def check_order(
     for each in (then, now):
         each.pop("shards", None)
     check_fingerprint(then, now, folder)
-
-
-def unnumbered(name: str) -> str:
-    """Strip the numbers that a process appends to layer names from a variable's name."""
-    return _NUMBERED.sub("", name)

@@ -293,27 +293,21 @@ def _shape(shape: Any) -> tuple[int | None, ...]:
 def _cast(value: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
     """Convert a default to this dtype, if its values fit."""
     try:
-        fits, given = _fits(value, dtype), np.asarray(value)
+        given = np.asarray(value)
+        fits = given.dtype.kind in ("biufc" if dtype.kind == "c" else "biuf")
+        if dtype.kind in "biu":
+            low, high = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+            # One by one: NumPy turns a list of large integers into floats.
+            given = np.asarray(value, object)
+            fits &= all(low <= each <= high and each == int(each) for each in given.flat)
+        else:
+            with np.errstate(over="ignore"):
+                fits &= bool((np.isfinite(given.astype(dtype)) == np.isfinite(given)).all())
     except (TypeError, ValueError, OverflowError):
         fits = False
     if not fits:
         raise ValueError(f"default must be of {dtype} like the feature, got {value!r}")
-    # Integers one by one: NumPy turns a list of large ones into floats.
-    exact = np.asarray(value, object) if dtype.kind in "iu" else given
-    return exact.astype(dtype.newbyteorder("="))
-
-
-def _fits(value: Any, dtype: np.dtype[Any]) -> bool:
-    given = np.asarray(value)
-    if given.dtype.kind not in ("biufc" if dtype.kind == "c" else "biuf"):
-        return False
-    if dtype.kind in "iu":
-        limits, each = np.iinfo(dtype), np.asarray(value, object).ravel().tolist()
-        return all(limits.min <= one <= limits.max and one == int(one) for one in each)
-    if dtype.kind == "b":
-        return bool(((given == 0) | (given == 1)).all())
-    with np.errstate(over="ignore"):
-        return bool((np.isfinite(given.astype(dtype)) == np.isfinite(given)).all())
+    return given.astype(dtype.newbyteorder("="))
 
 
 def _tuples(value: Any) -> Any:

@@ -17,7 +17,7 @@ from mxnet.gluon.data.vision.transforms import RandomFlipLeftRight
 
 from adapters import gluon_loader
 from adapters.gluon import Resume
-from adapters.resuming import Lock
+from adapters.resuming.lock import Lock
 from tests.gluon.data_sets import nd, numpy_semantics, outline, pixels
 from tests.gluon.executors import THREADS, arguments_of, opened
 

@@ -291,7 +291,7 @@ def test_training_waits_for_the_copy_alone(tmp_path, monkeypatch):
             assert first_written.wait(30)
         return save(self, name, value)
 
-    monkeypatch.setattr("adapters.resuming.CheckpointDir.save", slow)
+    monkeypatch.setattr("adapters.resuming.checkpoint_dir.CheckpointDir.save", slow)
     written = after(3, lambda model: first_written.set())
     small_fit(tmp_path, seen, written, every="1 batch", epochs=1)
     # On TensorFlow, nothing is there to be saved before the first batch.

@@ -257,7 +257,8 @@ def test_failed_training_leaves_the_folder(tmp_path, monkeypatch):
 
     with pytest.raises(ZeroDivisionError) as kept:
         ranked(tmp_path, act=fails)
-    monkeypatch.setattr("adapters.resuming.CheckpointDir.wait", fails)  # Ctrl-C may end it, too.
+    # Ctrl-C may end it, too.
+    monkeypatch.setattr("adapters.resuming.checkpoint_dir.CheckpointDir.wait", fails)
     with pytest.raises(ZeroDivisionError) as other:
         ranked(tmp_path)
     monkeypatch.undo()
