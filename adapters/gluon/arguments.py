@@ -58,8 +58,11 @@ def _check_switch(name: str, value: Any) -> None:
         raise TypeError(f'{name} must be True, False or "auto", got {value!r}')
 
 
-def check_dataset(dataset: Any) -> None:
-    """Check that there are samples by number, and that arrays in a tuple are equally long."""
+def check_dataset(dataset: Any, counted: bool) -> None:
+    """Check that there are samples by number, ``counted`` ones without a sampler.
+
+    Arrays in a tuple must be equally long.
+    """
     shape = getattr(dataset, "shape", None)
     if isinstance(shape, tuple) and not shape:
         raise TypeError(f"dataset must have samples, got a single number, {dataset!r:.200}")
@@ -78,7 +81,7 @@ def check_dataset(dataset: Any) -> None:
     elif isinstance(dataset, (str, os.PathLike)):
         pass  # Checked when it is opened.
     elif isinstance(dataset, bytes) or not (
-        hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")
+        hasattr(dataset, "__getitem__") and (hasattr(dataset, "__len__") or not counted)
     ):
         raise TypeError(
             "dataset must be a Gluon data set, an array, a tuple of arrays, the path of a record "

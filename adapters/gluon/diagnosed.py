@@ -130,7 +130,7 @@ def ablations_of(plan: GluonPlan, data: Any, batch_sampler: Any) -> Ablations:
     kept_batches, keys = left or drawn[:_KEPT_BATCHES], list(made)
     if pipeline.columns is None and records is None:
         samples = {number: pipeline.base[number] for number in pipeline.base_numbers(keys)}
-        pipeline = dataclasses.replace(pipeline, base=KeptSamples(samples, len(pipeline.base)))
+        pipeline = dataclasses.replace(pipeline, base=KeptSamples(samples, len(samples)))
     elif records is not None and records is pipeline.base:
         held = records.in_memory(np.asarray(pipeline.base_numbers(keys), np.int64))
         pipeline = dataclasses.replace(pipeline, records=held, base=held)
@@ -142,7 +142,7 @@ def ablations_of(plan: GluonPlan, data: Any, batch_sampler: Any) -> Ablations:
     if lowered and gathers:
         collation = dataclasses.replace(alone, pipeline=dataclasses.replace(pipeline, ops=[]))
     elif not lowered or records is None:
-        collation = dataclasses.replace(alone, pipeline=Pipeline(KeptSamples(made, len(data))))
+        collation = dataclasses.replace(alone, pipeline=Pipeline(KeptSamples(made, len(made))))
     decodes = records is not None and records.holds_images
     is_cached = None if records is None else records.store_is_cached
     return Ablations(whole, storage, memory, collation, decodes, gathers, is_cached)

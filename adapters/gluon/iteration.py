@@ -13,7 +13,7 @@ from adapters.batch.order import DrawnOrder
 from adapters.batch.plan import Assembled
 from adapters.engine import Reading, Stream
 from adapters.gluon.ndarrays import map_arrays, take_back
-from adapters.gluon.samplers import drawn_batches, length_of
+from adapters.gluon.samplers import count_of, drawn_batches
 
 # Lent arrays to check at the end of a pass, enough to include those of its last batches.
 _LEFT_BEHIND = 1000
@@ -70,7 +70,7 @@ class Iteration(Reading):
         if plan.changes_between_epochs:
             engine.refresh()
         self._epoch, self._delivered = epoch, first = loader._next
-        self._count = count = length_of(sampler, epoch)
+        self._count = count = count_of(sampler, epoch)
         loader._position = self._position
         loader._next = epoch + 1, 0
         if epoch != loader._sampler_epoch:  # A pass within another one.

@@ -68,7 +68,8 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         dataset: A Gluon data set; an array, or a tuple of arrays of equal length (arrays of h5py
             and zarr stay on disk); a source, from ``open_records``, ``open_images``, ``split`` or
             ``concatenate``; the path or glob of record files, or the path of a folder with one
-            folder of images per class; or any object with ``__len__`` and ``__getitem__``.
+            folder of images per class; or any object with ``__len__`` and ``__getitem__``. With a
+            sampler, ``__getitem__`` is enough.
         batch_size: Samples in a batch.
         shuffle: Shuffle the samples in every pass. ``"blocks"`` or ``Blocks(...)`` reads large
             blocks of the data set and mixes several at a time.
@@ -173,7 +174,7 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         members = dataset if type(dataset) is tuple else (dataset,)
         if any(is_stored(member) or is_sparse(member) for member in members):
             dataset = as_source(dataset)
-        check_dataset(dataset)
+        check_dataset(dataset, sampler is None and batch_sampler is None)
         if isinstance(shuffle, str):  # Any other true value shuffles, as in MXNet.
             check_shuffle(shuffle)
         if batch_size is not None:
@@ -207,9 +208,10 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
             batch_size, shuffle, sampler, last_batch, batch_sampler, ours
         )
         looked_at = blocks_of(shuffle) is not None or weights is not None or bucket_by is not None
-        source = numbered_source(pipeline, dataset, looked_at)
+        sampled = self._batch_sampler is not None
+        source = None if sampled else numbered_source(pipeline, dataset, looked_at)
         # Without known randomness, every loader without a seed uses 0, so that resuming is exact.
-        mixes = type(source).arranged is not Source.arranged
+        mixes = source is not None and type(source).arranged is not Source.arranged
         if seed is None and (self._random or shuffle or weights is not None or mixes):
             seed = np.random.randint(1 << 31)
         order: Order | DrawnOrder = DrawnOrder(batch_size or 1)
@@ -384,7 +386,7 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
             if order is not None:
                 counted = arguments.batches_of(state, order.consumed(1), order.size, "loader")
             epoch, batch = counted or arguments.position_of(
-                state, lambda epoch: samplers.length_of(sampler, epoch), "loader"
+                state, lambda epoch: samplers.count_of(sampler, epoch), "loader"
             )
             if batch and self._shard.requested is not None and counted is None:
                 self._shard.warn_of_batches(state, sampler.order.consumed(1), elastic)
@@ -476,7 +478,7 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         """Return the key of a batch to be replayed."""
         sampler = samplers.sampler_twin(self._batch_sampler)
         samplers.set_epoch(sampler, epoch)
-        index = arguments.index_of(index, samplers.length_of(sampler, epoch))
+        index = arguments.index_of(index, samplers.count_of(sampler, epoch))
         if (order := self._order) is not None:
             resumed = replayed_epoch(self._resumed, order, epoch, state, "loader")
             return replayed_key(resumed, order, epoch, index)

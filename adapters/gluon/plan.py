@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -37,6 +38,7 @@ from adapters.generators import (
 from adapters.gluon.batchify import Treedef, batchify_default, is_known, packed
 from adapters.gluon.ndarrays import as_ndarray, map_arrays, map_members
 from adapters.gluon.pipeline import Pipeline, parts_of, pipeline_for
+from adapters.gluon.samplers import length_of
 from adapters.gluon.samples import (
     WHOLE_BATCH,
     Request,
@@ -80,7 +82,7 @@ class GluonPlan(Plan):
         self._argument = generator_argument(self.batch_transform)
         self._batchify_argument = generator_argument(self.batchify)
         self._remote = False
-        self._size = len(self.data)
+        self._size = length_of(self.data)
         self._parts = self._current_parts()
         self._runner = Runner(self.pipeline, self.seed, isinstance(self.order, DrawnOrder))
         self._make_gates(
@@ -141,7 +143,7 @@ class GluonPlan(Plan):
     def begin_pass(self) -> None:
         """Take over changes of the data set and the semantics, and wait for its arrays."""
         self.semantics = (is_np_shape(), is_np_array())
-        self._size = len(self.data)
+        self._size = length_of(self.data)
         parts = self._current_parts()
         unchanged = list(map(id, parts)) == list(map(id, self._parts))
         if (self.changes_between_epochs or not self.begun) and not unchanged:
@@ -247,7 +249,8 @@ class GluonPlan(Plan):
 
         samples: list[Any] = []
         names = request.names
-        replacements = Replacements(self.on_error, self._size, request.key, sample)
+        size = sys.maxsize if self._size is None else self._size
+        replacements = Replacements(self.on_error, size, request.key, sample)
         for name in names.tolist() if isinstance(names, np.ndarray) else names:
             try:
                 samples.append(sample(name))

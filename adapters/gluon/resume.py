@@ -153,7 +153,7 @@ class Resume(TrainBegin, EpochBegin, BatchEnd, EpochEnd, TrainEnd):  # type: ign
         self._batch, self._trained = self._batch + 1, True
         self._schedule.count(1)
         self._lock.check_writer()
-        count = length_of(self._loader, self._epoch)
+        count = length_of(self._loader)
         # After the last batch, the end of the epoch saves.
         if self._schedule.due and (count is None or self._batch < count):
             self._save()
@@ -354,7 +354,7 @@ class Resume(TrainBegin, EpochBegin, BatchEnd, EpochEnd, TrainEnd):  # type: ign
             last = "rollover" if isinstance(sampler, RolloverBatchSampler) else last
             # It is compared first, as users don't know the other names for it.
             return {"last_batch": last} | known | sampler.order.fingerprint()
-        return {**known, "the number of samples": len(self._loader._dataset)}
+        return {**known, "the number of samples": length_of(self._loader._dataset)}
 
 
 # --- the trainer ---

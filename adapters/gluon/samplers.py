@@ -180,13 +180,17 @@ def drawn_batches(
         )
 
 
-def length_of(batch_sampler: Any, epoch: int) -> int | None:
+def count_of(batch_sampler: Any, epoch: int) -> int | None:
     """Return the number of batches in a pass; None if unknown."""
-    if isinstance(batch_sampler, OrderBatchSampler):
-        return batch_sampler.count(epoch)
+    known = isinstance(batch_sampler, OrderBatchSampler)
+    return batch_sampler.count(epoch) if known else length_of(batch_sampler)
+
+
+def length_of(sampler_or_dataset: Any) -> int | None:
+    """Return a length; None if unknown: some samplers know it only after iterating."""
     try:
-        return len(batch_sampler)
-    except Exception:  # MXNet never needs it, and some samplers know it only after iterating.
+        return len(sampler_or_dataset)
+    except Exception:
         return None
 
 

@@ -111,6 +111,8 @@ class Runner:
     def made(self, request: Request) -> State:
         """Make samples."""
         pipeline, state = self._pipeline, None
+        if not len(request.names):
+            return []
         if pipeline.records is not None:
             state = self._recorded(pipeline.records, request)
         elif pipeline.columns is not None:
