@@ -209,24 +209,13 @@ atexit.register(gc.callbacks.remove, _callback)  # The last collections find no 
 
 # --- pickling for worker processes ---
 
-# Smaller arrays are pickled whole. For a list of 20,000, that takes half the time.
-_SMALL_BYTES = 1024
-
 
 def _reduce(value: Any) -> Any:
     """Reduce NDArrays to shared memory, blocks without compiled graphs, and open record files."""
     if isinstance(value, mx.nd.NDArray) and value.stype == "default":
         if value.ctx.device_type == "gpu":
             return NotImplemented
-        array, numpy_semantics = as_numpy(value), type(value) is mx.np.ndarray
-        if array.nbytes > _SMALL_BYTES:
-            return as_ndarray, (array, numpy_semantics)
-        return _small_ndarray, (
-            bytearray(array.data),
-            array.shape,
-            array.dtype.str,
-            numpy_semantics,
-        )
+        return as_ndarray, (as_numpy(value), type(value) is mx.np.ndarray)
     if isinstance(value, mx.gluon.HybridBlock) and getattr(value, "_cached_op", None) is not None:
         reduced = value.__reduce_ex__(2)
         state = {**value.__dict__, "_cached_op": None, "_cached_graph": ()}
@@ -234,10 +223,6 @@ def _reduce(value: Any) -> Any:
     if isinstance(value, MXRecordIO):
         return _reduce_record_file(value)
     return NotImplemented
-
-
-def _small_ndarray(memory: bytearray, shape: Any, dtype: str, numpy_semantics: bool) -> Any:
-    return as_ndarray(np.ndarray(shape, dtype, memory), numpy_semantics)
 
 
 def _reduce_record_file(file: Any) -> Any:

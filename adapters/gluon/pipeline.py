@@ -107,11 +107,7 @@ class Pipeline:
             base += self.records.users_code
         elif self.columns is None:
             # MXNet's data sets may wrap user data sets, or have a user transform.
-            base += [self.base, getattr(self.base, "_transform", None)]
-            if type(self.base) is _dataset.ArrayDataset:
-                base += self.base._data
-            elif type(self.base) is _dataset.SimpleDataset:
-                base.append(self.base._data)
+            base += [*parts_of(self.base), getattr(self.base, "_transform", None)]
         return base + [each for op in self.ops if isinstance(op, PythonOp) for each in op.functions]
 
     @property

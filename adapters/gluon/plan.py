@@ -307,7 +307,6 @@ class GluonPlan(Plan):
         else:
             leaves, treedef = self._batchified(state, request, remote=own is not None)
             batch = treedef.built(leaves, None if own is not None else is_np_array())
-            del leaves  # Only the batch may refer to its arrays.
         if function is None:
             return batch
         rng_of = functools.partial(generator, self.seed, epoch, index, BATCH_TRANSFORM)
@@ -315,11 +314,9 @@ class GluonPlan(Plan):
             function = own
         elif isinstance(function, mx.gluon.Block):
             function = functools.partial(call, function)
-        held = [batch]
-        del batch
         request.place.batch(BATCH_TRANSFORM)
         try:
-            transformed = call_with(rng_of, self._argument, function, held.pop())
+            transformed = call_with(rng_of, self._argument, function, batch)
             if transformed is None:
                 raise ValueError("batch_transform must return a batch, got None")
         except BaseException as error:

@@ -24,7 +24,7 @@ from adapters.errors import RecordError, note
 from adapters.generators import DECODE, Generators, Place, generator
 from adapters.gluon.ndarrays import as_ndarray, as_numpy, map_arrays
 from adapters.gluon.pipeline import Column, NativeOp, Pipeline, PythonOp, in_range, integers
-from adapters.gluon.stages import uniforms
+from adapters.gluon.stages import Stage, call, uniforms
 from adapters.ownership import detached
 from adapters.seeding import seed, seed_with, seeded, seeds
 from adapters.sources import Source, Stored, stretch_of, take_rows
@@ -297,20 +297,31 @@ class Runner:
             stream = sum(isinstance(each, NativeOp) for each in self.runs[:place])
             drawn = uniforms(self._seed, request.key.epoch, request.numbers, stream, draws)
         memory = request.allocate if place == len(self.runs) - 1 else np.empty
-        # transform_first also unpacks a tuple of one.
         column, *others = state.columns
+        column = self._transformed(stage, column, drawn, memory, names)
+        # transform_first also unpacks a tuple of one.
+        return Members([column, *others], state.single or not others)
+
+    def _transformed(
+        self, stage: Stage, column: Any, drawn: Any, memory: Allocate, names: Any
+    ) -> Column | list[Any]:
         rows, kind = _stacked(column)
         whole = None if rows is None else stage.batch(rows, drawn, memory)
         if whole is not None:
-            return Members([Column(whole, kind), *others], state.single or not others)
-        items = []
-        for item, own, name in zip(_items_of(column), drawn, names):
+            return Column(whole, kind)
+        items: list[Any] = []
+        for place, item in enumerate(_items_of(column)):
+            if len(names) > 1:
+                one = slice(place, place + 1)
+                own = self._transformed(stage, [item], drawn[one], np.empty, names[one])
+                items += _items_of(own)
+                continue
             try:
-                items.append(stage.item(item, own))
+                items.append(call(stage.block, item))
             except BaseException as error:
-                note(error, f"in {type(stage.block).__name__}, sample {name!r}")
+                note(error, f"in {type(stage.block).__name__}, sample {names[0]!r}")
                 raise
-        return Members([items, *others], state.single or not others)
+        return items
 
 
 def _runs(pipeline: Pipeline) -> list[NativeOp | list[PythonOp]]:

@@ -1,10 +1,10 @@
 """Gluon's image transforms on whole batches of images.
 
-A ``Stage`` replaces one block. ``batch`` transforms all images of a batch, which have one shape, as
-the block would each of them. If it returns None, ``item`` transforms one image at a time, with the
-block itself. Deterministic blocks give MXNet's values bit for bit, which the tests check. Random
-ones draw ``uniforms``, a function of the loader's seed, the epoch and the number of the sample, and
-don't use the global generators as MXNet's blocks do.
+A ``Stage`` replaces one block. ``batch`` transforms images of one shape as the block would each of
+them. If it returns None, even for one image, the block itself is called. Deterministic blocks give
+MXNet's values bit for bit, which the tests check. Random ones draw ``uniforms``, a function of the
+loader's seed, the epoch and the number of the sample, and don't use the global generators as
+MXNet's blocks do.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from mxnet.util import is_np_array
 from numpy.typing import NDArray
 
 from adapters.batch.permutation import GOLDEN, mix_64
-from adapters.gluon.ndarrays import DTYPES, as_ndarray, as_numpy, copy_into
+from adapters.gluon.ndarrays import DTYPES, as_ndarray, copy_into
 from adapters.images.kernel import load
 from adapters.ownership import Allocate
 
@@ -56,7 +56,7 @@ class Stage:
         self.block = block
 
     def batch(self, rows: Rows, drawn: NDArray[np.float64], allocate: Allocate) -> Rows | None:
-        """Transform all images of a batch.
+        """Transform images, all of a batch or one.
 
         Args:
             rows: Images, ``(batch, ...)``; not changed.
@@ -67,10 +67,6 @@ class Stage:
             The result in memory from ``allocate``; None if this isn't possible.
         """
         return None
-
-    def item(self, image: Any, drawn: NDArray[np.float64]) -> Any:
-        """Transform one image, an NDArray."""
-        return call(self.block, image)
 
 
 class _ToTensor(Stage):
@@ -169,12 +165,6 @@ class _Flip(Stage):
         out[flipped] = np.flip(rows[flipped], 1 + self._axis)
         return out
 
-    def item(self, image: Any, drawn: NDArray[np.float64]) -> Any:
-        if drawn[0] >= 0.5:
-            return image
-        flipped = np.ascontiguousarray(np.flip(as_numpy(image), self._axis))
-        return as_ndarray(flipped, is_np_array())
-
 
 class _RandomResizedCrop(Stage):
     # Ten tries of area and ratio, and one position.
@@ -186,10 +176,10 @@ class _RandomResizedCrop(Stage):
         width, height = self.block._args[0]
         out = allocate((len(rows), height, width, rows.shape[3]), rows.dtype)
         for row, target, numbers in zip(rows, out, drawn):
-            copy_into(target, self.item(as_ndarray(row, is_np_array()), numbers))
+            copy_into(target, self._cropped(as_ndarray(row, is_np_array()), numbers))
         return out
 
-    def item(self, image: Any, drawn: NDArray[np.float64]) -> Any:
+    def _cropped(self, image: Any, drawn: NDArray[np.float64]) -> Any:
         size, area, ratio, interpolation = self.block._args
         if not isinstance(area, (tuple, list)):
             area = (area, 1.0)
