@@ -155,6 +155,8 @@ _engines: weakref.WeakSet[Engine] = weakref.WeakSet()
 
 
 def _close_all() -> None:
+    for engine in list(_engines):
+        engine.end_with_main_thread()
     close_dropped()
     pool = sys.modules.get("adapters.engine.pool")  # Programs without processes do without it.
     if pool is not None:
@@ -163,9 +165,8 @@ def _close_all() -> None:
 
 # When the main thread ends, Python calls the registered functions, the latest one first:
 #
-# 1. The front ends', which register theirs after this module: keras/shutdown.py, gluon/loader.py.
-#    They call ``end_with_main_thread`` of each engine. Keras's waits first for the calls in
-#    non-daemon threads, and then for readers.
+# 1. That of keras/shutdown.py, which is registered after this module. It waits for the calls in
+#    non-daemon threads, calls ``end_with_main_thread`` of their engines, and waits for readers.
 # 2. ``_close_all``.
 # 3. That of concurrent.futures, which shuts its executors down; atexit would be after that.
 #

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import threading
-import weakref
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -54,7 +52,6 @@ if TYPE_CHECKING:
 
 _GLOBAL = frozenset({"numpy", "random"})
 _AUTO = 'workers="auto": '  # In the engine's description.
-_open: weakref.WeakSet[Engine] = weakref.WeakSet()
 
 
 class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
@@ -276,7 +273,6 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         """Epoch that the sampler got last, by its ``set_epoch``."""
         self._without_batches = False  # True makes the next pass empty: the training has ended.
         self._engine = Engine(self._plan, self._settings)
-        _open.add(self._engine)
 
     def _with_shard(self) -> DataLoader:
         """Determine the shard if that is still open, and return ``self``."""
@@ -517,7 +513,6 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         twin._batch_sampler = samplers.sampler_twin(self._batch_sampler)
         twin._next, twin._position, twin._resumed = (0, 0), (0, 0), WHOLE
         twin._engine = Engine(self._plan, self._settings)
-        _open.add(twin._engine)
         return twin
 
     # --- the end ---
@@ -546,12 +541,3 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
 
 
 gluon_loader = DataLoader
-
-
-def _close_all() -> None:
-    for engine in list(_open):
-        engine.end_with_main_thread()
-
-
-# Must run before the executors of concurrent.futures shut down; atexit runs too late.
-getattr(threading, "_register_atexit", None) and threading._register_atexit(_close_all)  # type: ignore[attr-defined]

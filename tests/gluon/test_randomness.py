@@ -203,7 +203,7 @@ def _drawn(number: Any) -> Any:
 
 DRAWING: dict[str, Any] = {
     "a transform": lambda: ArrayDataset(FEW).transform(_drawn),
-    "a block": lambda: SimpleDataset([*map(nd.array, pixels())]).transform(RandomFlipLeftRight()),
+    "a block": lambda: SimpleDataset([*zip(nd.array(pixels()))]).transform(RandomFlipLeftRight()),
 }
 
 
