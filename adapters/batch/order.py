@@ -52,6 +52,10 @@ class Arrangement(abc.ABC):
     def numbers(self, epoch: int, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the samples at these positions of an epoch, a new array; both int64 ``(n,)``."""
 
+    def visits(self, number: int) -> bool:
+        """Return True if an epoch may visit the sample."""
+        return True
+
     @property
     @abc.abstractmethod
     def way(self) -> str:
@@ -224,6 +228,10 @@ class Order:
         if not self.shuffle:
             return positions
         return permute(positions, self._positions, (self.seed, epoch, SAMPLES))
+
+    def visits(self, number: int) -> bool:
+        """Return True if an epoch may visit the sample."""
+        return self.arrangement is None or self.arrangement.visits(number)
 
     def explanation(self) -> Iterator[str]:
         """Yield a line for a global order of its own, and one for a shard."""

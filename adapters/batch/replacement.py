@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -36,12 +37,21 @@ def replacements_noted() -> Iterator[dict[int, int | None]]:
 
 
 class Replacements:
-    """Replacements in one batch of a data set of ``size`` samples, made by ``sample(number)``."""
+    """Replacements in one batch of a data set of ``size`` samples, made by ``sample(number)``.
+
+    "skip" takes samples that the order ``visits``.
+    """
 
     def __init__(
-        self, on_error: OnError, size: int, key: BatchKey, sample: Callable[[int], Any]
+        self,
+        on_error: OnError,
+        size: int,
+        key: BatchKey,
+        sample: Callable[[int], Any],
+        visits: Callable[[int], bool] = lambda number: True,
     ) -> None:
         self._on_error = on_error
+        self._visits = visits
         self._size = size
         self._key = key
         self._sample = sample
@@ -74,8 +84,8 @@ class Replacements:
             except BaseException as another:
                 note(another, f"in on_error, for sample {number}")
                 raise
-        for step in range(1, min(_TRIES, self._size - 1) + 1):
-            another_number = (number + step) % self._size
+        others = (each % self._size for each in range(number + 1, number + self._size))
+        for another_number in itertools.islice(filter(self._visits, others), _TRIES):
             try:
                 replacement = (sample or self._sample)(another_number)
                 noted[number] = another_number

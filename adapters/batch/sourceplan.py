@@ -296,7 +296,7 @@ class SourcePlan(Plan):
 
     def _replacements(self, key: BatchKey) -> Replacements:
         sample = functools.partial(self.sample, key.epoch)
-        return Replacements(self.on_error, len(self.source), key, sample)
+        return Replacements(self.on_error, len(self.source), key, sample, self.order.visits)
 
     def _samples(
         self, key: BatchKey, numbers: NDArray[np.int64], place: Place, replacements: Replacements

@@ -116,6 +116,11 @@ class Draws(Arrangement):
         """Weights, and the padded last run."""
         return self._runs, self._tail
 
+    def visits(self, number: int) -> bool:
+        """Return True if the sample's weight isn't 0."""
+        run, place = divmod(number, _RUN)
+        return bool((self._runs[run] if run < len(self._runs) else self._tail)[place])
+
     def numbers(self, epoch: int, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the samples drawn at these positions."""
         cumulated = self._cumulated

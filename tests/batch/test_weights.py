@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from adapters import Blocks, Buckets, Weighted, class_balanced
+from adapters import Blocks, Buckets, SafeSequence, Weighted, class_balanced
 from adapters.batch.arranging import order_of
 from adapters.batch.weights import Draws
 from adapters.sources import SequenceSource
@@ -39,6 +41,24 @@ def test_weights_of_0_are_never_drawn(size, seed, epoch):
     weights = np.zeros(size)
     weights[seed % size] = 1e-300
     assert set(drawn(weights, 100, seed, epoch)) == {seed % size}
+    assert [n for n in range(size) if Draws(weights, size, seed).visits(n)] == [seed % size]
+
+
+def test_skip_takes_no_sample_of_weight_0():
+    weights, damaged = np.ones(70), {1, 9, 68}
+    weights[[0, 2, 3, 69]] = 0
+
+    def refuse(sample):
+        if int(sample) in damaged:
+            raise ValueError(sample)
+        return sample
+
+    with SafeSequence(np.arange(70), transform=refuse, weights=weights, on_error="skip") as skips:
+        replaced = {}
+        for epoch, batch in itertools.product(range(3), range(len(skips))):
+            replay = skips.replay(epoch, batch)
+            replaced |= {old: int(replay.numbers[row]) for row, old in replay.replaced.items()}
+    assert replaced == {1: 4, 9: 10, 68: 4}
 
 
 def test_weights_changed_in_place_do_not_count():
