@@ -64,7 +64,13 @@ class SafeSequenceAdapter(Adapter):
         together = getattr(call and call.model, "steps_per_execution", 1)
         self.trains = call is not None and call.trains and call.sequence is x and not call.readers
         """True if ``fit`` trains on what is read, and doesn't validate on the same sequence."""
+        self._progress = x._progress
+        self._secondary = is_read_by_a_call(self._progress)
+        """True for a secondary pass: an enclosing call reads the same sequence."""
         may_go_on, batches = self.trains or call is None, x._engine.plan.num_batches
+        # A single pass may start within an epoch, and ends with it.
+        if batches is not None and not (may_go_on or call.trains or self._secondary):
+            batches -= self._progress.next_start()[1]
         self._endless = x._endless or (
             steps is not None and not ends_within(steps, together, batches, may_go_on)
         )
@@ -74,14 +80,11 @@ class SafeSequenceAdapter(Adapter):
         # Not into the next epoch, whose hooks may still change its batches.
         self._may_read_ahead = not (self._endless and self._engine.plan.changes_between_epochs)
         self._steps = steps
-        self._progress = x._progress
         self._call = weakref.ref(call) if self.trains and call.fit_callbacks else None
         """Call whose callbacks are told which batches are read."""
         self._last_epoch = (
             self._progress.next_start()[0] + call.most_epochs - 1 if self.trains else 0
         )
-        self._secondary = is_read_by_a_call(self._progress)
-        """True for a secondary pass: an enclosing call reads the same sequence."""
         self._inspection = _inspection(x) if self.trains else None
         self._batches_per_report = 0
         """Batches that the trainer reports at once; 0 if it doesn't report any."""
@@ -177,9 +180,8 @@ class SafeSequenceAdapter(Adapter):
         self._in_epoch, self._reported_in_epoch = True, 0
         if self._engine.plan.check_length():
             self._engine.refresh()
-        cursor = self._cursor
-        if self._endless and cursor is not None and cursor.stamp == self._progress.stamp:
-            self._progress.follow(cursor)  # Its batches may have been read ahead already.
+        if self._endless and self._cursor is not None:
+            self._progress.follow(self._cursor)  # Its batches may have been read ahead already.
 
     def on_epoch_end(self) -> None:
         """Handle the end of an epoch, or Keras's reset of its iterators before the first one."""

@@ -112,12 +112,11 @@ class Progress:
     def consume(self, cursor: Cursor, batches: int) -> None:
         """Count batches that the trainer reports, up to those that were delivered."""
         cursor.trained = min(cursor.taken, (cursor.trained or 0) + batches)
-        if cursor.stamp == self.stamp:
-            self.follow(cursor)
+        self.follow(cursor)
 
     def follow(self, cursor: Cursor) -> None:
-        """Make ``position`` report this pass, unless it is secondary."""
-        if not cursor.secondary:
+        """Make ``position`` report this pass, unless it is secondary or ``move`` was called."""
+        if not cursor.secondary and cursor.stamp == self.stamp:
             self._latest = cursor
 
     def advance_past(self, cursor: Cursor) -> None:
