@@ -221,7 +221,7 @@ class SafeSequenceAdapter(Adapter):
 
     def get_torch_dataloader(self) -> Iterator[Any]:
         """Iterator over the batches as tensors on Keras's device, without a ``DataLoader``."""
-        return map(for_torch, self.batches())
+        return map(for_torch(), self.batches())
 
     def get_tf_dataset(self) -> Any:
         """Iterable over the batches for steps on TensorFlow, see ``dataset``."""

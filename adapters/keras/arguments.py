@@ -108,13 +108,6 @@ def check_subclass(kind: type, base: type) -> None:
             )
 
 
-class fixed_property(property):  # noqa: N801  # A decorator like ``property``.
-    """Property that only the constructor sets."""
-
-    def __set__(self, sequence: Any, value: Any) -> None:
-        raise fixed_error(getattr(self.fget, "__name__", "it"), value)
-
-
 def fixed_error(name: str, value: Any) -> AttributeError:
     """Error for setting an argument of the constructor as an attribute."""
     return AttributeError(

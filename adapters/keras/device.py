@@ -16,7 +16,7 @@ import keras
 import numpy as np
 
 from adapters.alignment import aligned_empty
-from adapters.keras.internals import get_jax_iterator, torch_device
+from adapters.keras.internals import get_jax_iterator
 from adapters.structure import flatten, map_leaves
 
 MOST_BATCHES = 16
@@ -104,15 +104,15 @@ _OF_PYTORCH = frozenset(
 )
 
 
-def for_torch(batch: Any) -> Any:
-    """Convert a batch to tensors on Keras's device, through pinned memory for a GPU."""
-    staging = os.environ.get("ADAPTERS_STAGING", "") != "0"
-    if not staging or not str(torch_device()).startswith("cuda"):
-        return map_leaves(keras.ops.convert_to_tensor, batch)
-    return map_leaves(_pinned_copy, batch)
+def for_torch() -> Callable[[Any], Any]:
+    """Function of a batch: its tensors on Keras's device, through pinned memory for a GPU."""
+    device = keras.ops.empty(()).device
+    if device.type != "cuda" or os.environ.get("ADAPTERS_STAGING", "") == "0":
+        return functools.partial(map_leaves, keras.ops.convert_to_tensor)
+    return functools.partial(map_leaves, functools.partial(_pinned_copy, device))
 
 
-def _pinned_copy(leaf: Any) -> Any:
+def _pinned_copy(device: Any, leaf: Any) -> Any:
     import torch
 
     if type(leaf) is not np.ndarray or leaf.dtype.name not in _OF_PYTORCH or not leaf.size:
@@ -120,4 +120,4 @@ def _pinned_copy(leaf: Any) -> Any:
     host = torch.empty(leaf.shape, dtype=getattr(torch, leaf.dtype.name), pin_memory=True)
     host.numpy()[...] = leaf
     # PyTorch keeps the pinned memory until the copy is over.
-    return host.to(torch_device(), non_blocking=True)
+    return host.to(device, non_blocking=True)

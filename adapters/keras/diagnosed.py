@@ -132,7 +132,8 @@ class ModelTrainer:
 
     def same(self, batch: Any, seconds: float) -> Timing:
         """Train on one batch repeatedly."""
-        with SafeSequence(_Same(batch), workers=0) as again:
+        numbers = np.empty(_ENDLESS, np.uint8)
+        with SafeSequence(numbers, 1, batch_transform=lambda _: batch, workers=0) as again:
             again._measured = True
             return self._fit(again, seconds, _SKIPPED_OF_THE_SAME)
 
@@ -167,22 +168,6 @@ class ModelTrainer:
         assert ticks.timing is not None
         waits = tuple(wait for each in report for wait in each.waits_seconds)
         return replace(ticks.timing, waits_seconds=waits[-ticks.timing.batches :])
-
-
-class _Same(keras.utils.PyDataset):  # type: ignore[misc]
-    """Data set that repeats one batch."""
-
-    thread_safe = True
-
-    def __init__(self, batch: Any) -> None:
-        super().__init__()
-        self._batch = batch
-
-    def __len__(self) -> int:
-        return _ENDLESS
-
-    def __getitem__(self, index: int) -> Any:
-        return self._batch
 
 
 class _Ticks(keras.callbacks.Callback):  # type: ignore[misc]

@@ -175,18 +175,6 @@ def _reads_in_python(function: Any) -> bool:
     return is_function and function.__module__ == _TensorFlowTrainer.__module__
 
 
-_torch_device: Any = (
-    _found("keras.src.backend.torch.core", "get_device")
-    if keras.backend.backend() == "torch"
-    else None
-)
-
-
-def torch_device() -> Any:
-    """Device on which Keras puts PyTorch tensors; None if unknown."""
-    return _torch_device() if _torch_device is not None else None
-
-
 def tensorflow() -> Any:
     """Return the TensorFlow module, which Keras has imported if it is the backend."""
     return sys.modules["tensorflow"]

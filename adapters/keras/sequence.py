@@ -31,7 +31,6 @@ from adapters.keras.arguments import (
     check_whole_batches,
     check_workers,
     fixed_error,
-    fixed_property,
     settings_of,
     source_of,
 )
@@ -285,17 +284,17 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
 
     # --- worker settings ---
 
-    @fixed_property
+    @property
     def workers(self) -> Any:
         """Constructor's ``workers``: ``"auto"``, a number or a Dask client; see ``explain``."""
         return self._settings.cluster or self._settings.workers
 
-    @fixed_property
+    @property
     def use_multiprocessing(self) -> bool:
         """Constructor's ``use_multiprocessing``; ``workers="auto"`` may override False."""
         return self._settings.use_multiprocessing
 
-    @fixed_property
+    @property
     def max_queue_size(self) -> int:
         """Limit of batches that are ready ahead of the trainer."""
         return self._settings.max_queue_size

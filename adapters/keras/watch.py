@@ -98,7 +98,7 @@ class Watch(FitCallback):
         """Start from scratch."""
         if fit.sequence is None:
             raise TypeError("fit must train on a SafeSequence for Watch to name its batches")
-        if self._path is not None and not fit.sequence._measured:
+        if self._path is not None:
             _try_to_write(self._path)
         self._fit = fit
         self._losses.clear()

@@ -6,6 +6,7 @@ Groups are small, as the batches of tests are few.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import keras
@@ -234,7 +235,8 @@ def test_pinned_tensors(monkeypatch):
 
     monkeypatch.setattr(torch, "empty", unpinned)
     kept: list[Any] = []
-    for copied in (device.for_torch, lambda batch: map_leaves(device._pinned_copy, batch)):
+    pinned = functools.partial(map_leaves, functools.partial(device._pinned_copy, "cpu"))
+    for copied in (device.for_torch, lambda: pinned):
         monkeypatch.setattr("adapters.keras.adapter.for_torch", copied)
         recorder = Recorder(on_host=False)
         with SafeSequence(numbered(29), BATCH_SIZE, transform=structured) as sequence:
