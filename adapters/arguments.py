@@ -11,7 +11,6 @@ import numpy as np
 
 from adapters.generators import generator_argument
 
-_BATCH_OF = "batch of "
 _MOST_LISTED = 8  # Names in an error.
 
 
@@ -124,42 +123,6 @@ def check_shard_size(size: int | None, shard: tuple[int, int]) -> None:
         raise ValueError(
             f"shard must leave every shard a sample, got {shard[1]} shards of {size} samples"
         )
-
-
-def samples_of(state: Any, size: int | None, kind: str) -> tuple[int, int] | None:
-    """Read (epoch, samples) from a state; None if the state counts batches.
-
-    ``size`` is the number of samples in an epoch, None if it has no end.
-    """
-    if not (isinstance(state, dict) and "samples" in state):
-        return None
-    return position_of(state, lambda epoch: size, kind, "samples", "data set")
-
-
-def unit_of(samples: int) -> str:
-    """Key under which a state counts batches of ``samples`` samples over all shards."""
-    return f"{_BATCH_OF}{samples}"
-
-
-def batches_of(state: Any, samples: int, size: int | None, kind: str) -> tuple[int, int] | None:
-    """Read (epoch, batch) from a state; None if the state doesn't name the size of its batches.
-
-    A batch has ``samples`` samples over all shards, and an epoch ``size``. With fewer shards, an
-    epoch may have one batch more than here.
-    """
-    if not isinstance(state, dict):
-        return None
-    units = [key for key in state if str(key).startswith(_BATCH_OF)]
-    if not units:
-        return None
-    if units != [unit_of(samples)]:
-        raise ValueError(
-            f"state must count batches of {samples} samples over all shards, as they have here, "
-            f"got {state!r}: the rest of an epoch with bucket_by depends on that; resume with a "
-            "batch_size and shards that make as many, or from the end of an epoch"
-        )
-    most = None if size is None else -(-size // samples)
-    return position_of(state, lambda epoch: most, kind, units[0])
 
 
 def position_of(

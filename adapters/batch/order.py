@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from adapters.arguments import batches_of, position_of, samples_of
+from adapters.arguments import position_of
 from adapters.batch.permutation import BATCHES, SAMPLES
 from adapters.batch.permutation import permute as permute
 from adapters.batch.plan import WHOLE, BatchKey, ResumedEpoch
@@ -33,6 +33,8 @@ Stretch = tuple[int, int, Window]
 _BLOCK = 8192
 # Positions whose samples identify an order in its fingerprint.
 _PROBED = 16
+# Key of a state that counts batches of so many samples over all shards.
+_BATCH_OF = "batch of "
 
 
 class Arrangement(abc.ABC):
@@ -259,6 +261,56 @@ class Order:
         step = len(self) - left
         return ResumedEpoch(epoch, step, samples - self.consumed(step)) if left else None
 
+    def state(
+        self,
+        position: tuple[int, int],
+        resumed: ResumedEpoch,
+        sharded: bool,
+        counts_samples: bool = True,
+    ) -> dict[str, int]:
+        """State of a position ``(epoch, step)``, see ``state_dict`` of the front ends."""
+        epoch, step = position
+        resumes = resumed.covers(epoch, step)
+        if self.elastic and counts_samples and (resumes or sharded):
+            origin = resumed.origin if resumes else 0
+            return {"epoch": epoch, "samples": self.consumed(step, origin)}
+        grouped = step and sharded and not self.elastic
+        return {"epoch": epoch, f"{_BATCH_OF}{self.consumed(1)}" if grouped else "batch": step}
+
+    def count_in(
+        self, state: Any, num_batches: Callable[[int], int | None], kind: str
+    ) -> tuple[int, int, str]:
+        """Read the epoch from a state, and how many of which unit are consumed.
+
+        The unit is "samples", "batch", or "batch of N" with N samples over all shards. With fewer
+        shards, an epoch may have one of these more than here. ``num_batches`` of an epoch is None
+        if it is unknown. ``kind`` is ``"sequence"`` or ``"loader"``, for messages.
+        """
+        names = state if isinstance(state, dict) else ()
+        if self.elastic and "samples" in names:
+            found = position_of(state, lambda epoch: self.size, kind, "samples", "data set")
+            return (*found, "samples")
+        samples, units = self.consumed(1), [n for n in names if str(n).startswith(_BATCH_OF)]
+        if not units:
+            return (*position_of(state, num_batches, kind), "batch")
+        if units != [f"{_BATCH_OF}{samples}"]:
+            raise ValueError(
+                f"state must count batches of {samples} samples over all shards, as they have "
+                f"here, got {state!r}: the rest of an epoch with bucket_by depends on that; resume "
+                "with a batch_size and shards that make as many, or from the end of an epoch"
+            )
+        most = None if self.size is None else -(-self.size // samples)
+        return (*position_of(state, lambda epoch: most, kind, units[0]), units[0])
+
+    def start_after(self, epoch: int, count: int, unit: str) -> tuple[int, int, ResumedEpoch]:
+        """Epoch, step and ``ResumedEpoch`` of the batch after so many of a unit."""
+        if unit == "samples":
+            resumed = self.resumed(epoch, count) if count else WHOLE
+            return (epoch + 1, 0, WHOLE) if resumed is None else (epoch, resumed.step, resumed)
+        over = unit != "batch" and self.num_batches is not None and count >= self.num_batches
+        # The rest doesn't fill all shards.
+        return (epoch + 1, 0, WHOLE) if over else (epoch, count, WHOLE)
+
     def first(self, epoch: int, index: int, origin: int = 0) -> int:
         """Number of a batch's first sample."""
         if self.shuffle or self.arrangement is not None:
@@ -287,15 +339,13 @@ def replayed_epoch(
     """
     if state is None:
         return own if own.epoch == epoch else WHOLE
-    at = samples_of(state, order.size, kind) if order.elastic else None
-    position = at or batches_of(state, order.consumed(1), order.size, kind)
-    saved_epoch, _ = position or position_of(state, lambda epoch: len(order), kind)
+    saved_epoch, count, unit = order.count_in(state, lambda epoch: len(order), kind)
     if saved_epoch != epoch:
         raise ValueError(
             f"state must be of epoch {epoch}, which it was loaded in the middle of, got {state!r}: "
             "leave it out for an epoch that wasn't interrupted"
         )
-    resumed = order.resumed(*at) if at else None
+    resumed = order.resumed(epoch, count) if unit == "samples" else None
     return WHOLE if resumed is None else resumed._replace(others=True)
 
 

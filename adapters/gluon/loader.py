@@ -7,6 +7,7 @@ different thread.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 from collections.abc import Callable, Iterator
@@ -346,16 +347,11 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
             ValueError: The position can't be resumed: something is random without a ``seed``, or
                 depends on earlier passes.
         """
-        epoch, batch = self._with_shard()._position
+        epoch, batch = position = self._with_shard()._position
         self._check_replay("state_dict", epoch, batch)
-        order, sharded = self._order, self._shard.requested is not None
-        resumes = self._resumed.covers(epoch, batch)
-        if order is not None and order.elastic and (resumes or sharded):
-            origin = self._resumed.origin if resumes else 0
-            return {"epoch": epoch, "samples": order.consumed(batch, origin)}
-        if order is not None and not order.elastic and batch and sharded:
-            return {"epoch": epoch, arguments.unit_of(order.consumed(1)): batch}
-        return {"epoch": epoch, "batch": batch}
+        if self._order is None:
+            return {"epoch": epoch, "batch": batch}
+        return self._order.state(position, self._resumed, self._shard.requested is not None)
 
     def load_state_dict(self, state: dict[str, int]) -> None:
         """Make the next pass start at a saved position. Later passes are whole again.
@@ -368,28 +364,19 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
             ValueError: The state doesn't fit a loader of this length, or the position can't be
                 resumed, see ``state_dict``.
         """
-        sampler, order, resumed = self._with_shard()._batch_sampler, self._order, WHOLE
-        at = counted = None
-        elastic = order is not None and order.elastic
-        if order is not None and elastic:
-            at = arguments.samples_of(state, order.size, "loader")
-        if order is not None and at is not None:
-            epoch, samples = at
-            left = order.resumed(epoch, samples) if samples else WHOLE
-            epoch, resumed = (epoch + 1, WHOLE) if left is None else (epoch, left)
-            batch = resumed.step
+        sampler, order = self._with_shard()._batch_sampler, self._order
+        num_batches = functools.partial(samplers.count_of, sampler)
+        if order is None:
+            epoch, count = arguments.position_of(state, num_batches, "loader")
+            unit = "batch"
         else:
-            if order is not None:
-                counted = arguments.batches_of(state, order.consumed(1), order.size, "loader")
-            epoch, batch = counted or arguments.position_of(
-                state, lambda epoch: samplers.count_of(sampler, epoch), "loader"
-            )
-            if batch and self._shard.requested is not None and counted is None:
-                self._shard.warn_of_batches(state, sampler.order.consumed(1), elastic)
-            if counted and batch and batch >= sampler.count(epoch):
-                epoch, batch = epoch + 1, 0  # The rest doesn't fill all shards.
-        self._check_replay("load_state_dict", epoch, batch)
-        self._move_to(epoch, batch, resumed)
+            epoch, count, unit = order.count_in(state, num_batches, "loader")
+        if unit == "batch" and count and self._shard.requested is not None:
+            elastic = order is not None and order.elastic
+            self._shard.warn_of_batches(state, sampler.order.consumed(1), elastic)
+        start = (epoch, count, WHOLE) if order is None else order.start_after(epoch, count, unit)
+        self._check_replay("load_state_dict", *start[:2])
+        self._move_to(*start)
 
     @property
     def _order(self) -> Order | None:

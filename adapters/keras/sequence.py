@@ -350,13 +350,9 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
         to two more under a ``tf.distribute`` strategy, which reads ahead itself.
         """
         progress = self._with_shard()._progress
-        epoch, step = progress.position()
-        order, resumes = self._plan.order, progress.resumed.covers(epoch, step)
-        if order.elastic and progress.counts_samples and (resumes or self._sharded):
-            origin = progress.resumed.origin if resumes else 0
-            return {"epoch": epoch, "samples": order.consumed(step, origin)}
-        grouped = step and self._sharded and not order.elastic
-        return {"epoch": epoch, arguments.unit_of(order.consumed(1)) if grouped else "batch": step}
+        return self._plan.order.state(
+            progress.position(), progress.resumed, self._sharded, progress.counts_samples
+        )
 
     def load_state_dict(self, state: dict[str, int]) -> None:
         """Make the next pass start at a saved position. Later passes are whole again.
@@ -369,21 +365,13 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
             ValueError: The state doesn't fit a sequence of this length, or a ``PyDataset`` with
                 hooks has already left its epoch.
         """
-        count = self._with_length()._plan.num_batches
-        order = self._plan.order
-        at = arguments.samples_of(state, order.size, "sequence") if order.elastic else None
-        if at is not None:
-            self._resume_after(*at)
-            return
-        at_batch = arguments.batches_of(state, order.consumed(1), order.size, "sequence")
-        epoch, batch = at_batch or arguments.position_of(state, lambda epoch: count, "sequence")
-        if batch and self._sharded and at_batch is None:
+        order = self._with_length()._plan.order
+        epoch, count, unit = order.count_in(state, lambda epoch: order.num_batches, "sequence")
+        if unit == "batch" and count and self._sharded:
             self._shard.warn_of_batches(state, order.consumed(1), order.elastic)
-        if batch and count is not None and batch >= count:  # The rest doesn't fill all shards.
-            epoch, batch = epoch + 1, 0
-        if epoch or batch:
+        if epoch or count:
             self._warn_of_drawn_epochs()
-        self._move(epoch, batch)
+        self._move(*order.start_after(epoch, count, unit))
 
     def _warn_of_drawn_epochs(self) -> None:
         """Warn if hooks that are called up to the resumed epoch make others than before."""
@@ -402,16 +390,6 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
     @property
     def _sharded(self) -> bool:
         return self._shard.requested is not None or self._plan.order.shard[1] > 1
-
-    def _resume_after(self, epoch: int, samples: int) -> None:
-        """Make the next pass start after this many samples of an epoch's order."""
-        resumed = self._plan.order.resumed(epoch, samples) if samples else WHOLE
-        if epoch or samples:
-            self._warn_of_drawn_epochs()
-        if resumed is None:
-            self._move(epoch + 1, 0)
-        else:
-            self._move(epoch, resumed.step, resumed)
 
     # --- inspection ---
 
@@ -554,7 +532,7 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
         self._plan = dataclasses.replace(self._plan, order=order)
         self._begin(epoch, step if order.size is None else min(step, len(order) - 1))
         if step and order.elastic:  # Batches differ between shards, so count samples.
-            self._resume_after(epoch, consumed)
+            self._move(*order.start_after(epoch, consumed, "samples"))
 
     def _with_shard(self: _Self) -> _Self:
         """Determine the shard if that is still open, and return ``self``."""
