@@ -43,11 +43,12 @@ class Codec:
         kernel_kind: The native kernel's number for this format if it parses records as ``read`` and
             ``envelope`` do; else 0.
         compressible: True if whole files may be compressed with GZIP or ZLIB.
-        following: ``following(storage, last, broken)`` returns the offset of the next intact record
-            after damage, or the file's size if there is none. ``broken`` is where a record should
-            begin but no intact one does; ``last`` is the offset of the record that ends there
-            according to its header, or None. If its length was wrong, the result may be less than
-            ``broken``. Without the function, a file that can't be scanned is refused as a whole.
+        following: ``following(storage, last, broken)`` returns where damage begins, and the offset
+            of the next intact record, or the file's size if there is none. ``broken`` is where a
+            record should begin but no intact one does; ``last`` is the offset of the record that
+            ends there according to its header, or None. Damage begins at one of them: at ``last``
+            if its length is wrong. Without the function, a file that can't be scanned is refused
+            as a whole.
     """
 
     name: str
@@ -63,7 +64,7 @@ class Codec:
     envelope: Envelope = IN_EXAMPLE
     kernel_kind: int = 0
     compressible: bool = False
-    following: Callable[[Storage, int | None, int], int] | None = None
+    following: Callable[[Storage, int | None, int], tuple[int, int]] | None = None
 
     @property
     def suffix(self) -> str:

@@ -181,10 +181,9 @@ def _recovered(storage: Storage, codec: Codec) -> Index:
         try:
             end = codec.end(storage, position)
         except RecordError as error:
-            following = codec.following(storage, last, position)
-            if last is not None and following <= position:
-                # The previous record's length was wrong: replace that record, too.
-                position = last
+            damaged, following = codec.following(storage, last, position)
+            if damaged == last:  # Replace that record, too.
+                position = damaged
                 del begins[-1], ends[-1]
             number = len(begins)
             try:

@@ -123,19 +123,20 @@ def end(storage: Storage, offset: int) -> int:
     return start + (length + 3 & ~3)
 
 
-def following(storage: Storage, last: int | None, broken: int) -> int:
+def following(storage: Storage, last: int | None, broken: int) -> tuple[int, int]:
     """Find the next header of a record that ends within the file; data can't contain headers."""
-    position = (broken if last is None else last) + 4  # Records begin at multiples of 4.
+    begin = broken if last is None or _is_magic(storage.read(broken, 4)) else last
+    position = begin + 4  # Records begin at multiples of 4.
     while position + HEADER.size <= storage.size:
         window = storage.read(position, min(_WINDOW_BYTES, storage.size - position))
         words = np.frombuffer(window, "<u4", len(window) // 4)
         places: list[int] = np.flatnonzero(words == MAGIC).tolist()
-        for begin in (position + 4 * place for place in places):
+        for found in (position + 4 * place for place in places):
             with contextlib.suppress(RecordError):
-                end(storage, begin)
-                return begin
+                end(storage, found)
+                return begin, found
         position += 4 * len(words)
-    return storage.size
+    return begin, storage.size
 
 
 def _part(storage: Storage, offset: int, number: int, first: bool) -> tuple[int, int, int]:
@@ -170,11 +171,17 @@ def _check(storage: Storage, start: int, length: int, number: int) -> None:
 def _check_next(storage: Storage, offset: int, number: int) -> None:
     """Check that a record is followed by another or by the end; else its length is wrong."""
     header = storage.read(offset, 8)
-    right = header[:4] == _MAGIC_BYTES[: len(header)]  # The file may end within it.
-    if len(header) == HEADER.size:
-        right = right and HEADER.unpack(header)[1] >> 29 in (_WHOLE, _FIRST)
+    right = _is_magic(header[:4])
+    if len(header) == HEADER.size:  # The highest bit of a flag is never set, but by damage.
+        right = right and HEADER.unpack(header)[1] >> 29 & 3 in (_WHOLE, _FIRST)
     if not right:
         raise RecordError(storage.name, number, offset, "the next record", header.hex(" "))
+
+
+def _is_magic(found: memoryview) -> bool:
+    """True for the magic number, with one wrong bit at most, or its part before the file's end."""
+    right = int.from_bytes(_MAGIC_BYTES[: len(found)], "little")
+    return (right ^ int.from_bytes(found, "little")).bit_count() <= 1
 
 
 def _no_header(

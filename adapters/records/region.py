@@ -121,6 +121,7 @@ class CachedRegion(Region):
         whole = -(-head.size // PAGE_BYTES) * PAGE_BYTES
         super().__init__(head.size, PAGE_BYTES, Reserved(whole, writable=False))
         self._cache, self._url, self._head = cache, url, head
+        self.limit = cache.limit
         self._pages = cache.segment_bytes // PAGE_BYTES
         self._segments: dict[int, Segment] = {}
         self._table = np.zeros(len(self.here), np.uint64)

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import errno
 import functools
 import itertools
 import os
@@ -37,9 +38,8 @@ from adapters.remote import Cache, Changed, Head, clean, is_url, reader_of
 from adapters.remote.fetch import GAP_BYTES, PIECE_BYTES, Piece, runs, start
 from adapters.remote.retry import persistently
 
-# Looks for the ranges of one request, of which each eviction meanwhile takes about four. If these
-# aren't enough, the cache is too small for the request.
-_TRIES = 25
+# Looks for the ranges of one request, of which each eviction meanwhile takes about four.
+_MOST_TRIES = 25
 # Limits of a process, for all files without a cache. The fetched data are two generations of
 # ``HALF_BYTES``; data that were prefetched and not requested yet, and windows of blocks have their
 # own. For scale: a window of 10 prefetched batches of 256 images of 47 kB has 120 MB.
@@ -48,7 +48,8 @@ MOST_EXPECTED_BYTES = 128 << 20
 MOST_WINDOW_BYTES = 2 << 30
 WindowKey = tuple[int, int, int]
 """Data set, order and number of a window of blocks."""
-# Sequential reading fetches so much at once, and again as read-ahead: 8 requests of 4 MiB each.
+# Sequential reading fetches so much at once, and again as read-ahead: 8 requests of 4 MiB each, or
+# up to an eighth of a cache.
 _STREAM_BYTES = 32 << 20
 
 
@@ -100,8 +101,8 @@ class RemoteFile:
         """
         if not self.size:
             return memoryview(b"")
-        _fetched.used(int(sizes.sum()))
-        region = self._region
+        size, region = int(sizes.sum()), self._region
+        _fetched.used(size)
         if region is not None and region.is_complete:
             return self._viewed(region)
         region, tries = None, 0
@@ -114,14 +115,16 @@ class RemoteFile:
                 if region.here[units].all():
                     region.note_use()
                     return self._viewed(region)
+                if isinstance(region, CachedRegion) and (
+                    tries > _MOST_TRIES or 2 * size > region.limit
+                ):
+                    what = f"its limit of {region.limit} bytes is too small to read {size} at once"
+                    raise CacheError(errno.ENOSPC, what)
                 self._fetch_now(region, units)
             except CacheError as error:
                 if not isinstance(error, EvictedError):
                     self._without_cache(error)
                 self._drop(region)
-                region = None
-            if tries == _TRIES:
-                self._without_cache()
                 region = None
 
     def prefetch(
@@ -179,7 +182,8 @@ class RemoteFile:
 
     def stream(self) -> Stream:
         """Return the object for sequential reading."""
-        return Stream(self)
+        limit = _STREAM_BYTES if self._cache is None else self._cache.limit // 8
+        return Stream(self, min(_STREAM_BYTES, limit))
 
     def close(self) -> None:
         """Release its memory as soon as no view holds it."""
@@ -340,9 +344,9 @@ class RemoteFile:
             if isinstance(self._region, CachedRegion) and region in (None, self._region):
                 self._region = None
 
-    def _without_cache(self, error: OSError | None = None) -> None:
+    def _without_cache(self, error: OSError) -> None:
         """Use memory from now on; warn of the error."""
-        if error is not None and self._cache is not None:
+        if self._cache is not None:
             self._cache.failed(error)
         self.uses_cache = False
         self._drop(None)
@@ -357,17 +361,17 @@ class RemoteFile:
 class Stream:
     """Remote file for sequential reading: fetches many pieces at once and as many ahead."""
 
-    def __init__(self, file: RemoteFile) -> None:
-        self._file = file
+    def __init__(self, file: RemoteFile, at_once_bytes: int) -> None:
+        self._file, self._at_once_bytes = file, at_once_bytes
         self.name, self.size = file.name, file.size
         self._until = 0
 
     def read(self, offset: int, size: int) -> memoryview:
         """Return these bytes; fewer if the object ends before."""
         if offset + size > self._until:
-            self._until = offset + max(size, _STREAM_BYTES)
+            self._until = offset + max(size, self._at_once_bytes)
             self._file.read(offset, self._until - offset)
-            self._file.prefetch(np.array([self._until]), np.array([_STREAM_BYTES]))
+            self._file.prefetch(np.array([self._until]), np.array([self._at_once_bytes]))
         return self._file.read(offset, size)
 
 

@@ -209,7 +209,7 @@ def _opened(
     # If the file's start is damaged, its suffix names the format, and records of it must follow.
     codec = None if other or format != "auto" else codec_of(clean(os.fspath(path)))
     following = None if codec is None else codec.following
-    if codec and following and following(storage.stream(), None, 0) < storage.size:
+    if codec and following and following(storage.stream(), None, 0)[1] < storage.size:
         return storage, codec
     known = other or format != "auto" or supposed(begin)
     hint = "" if known else ": format=... opens one whose start is damaged"

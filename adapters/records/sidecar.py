@@ -158,7 +158,9 @@ def _stored(storage: MappedFile | RemoteFile, codec: Codec) -> tuple[ObjectCache
         name, head = storage.url, storage.head
     else:
         name = os.path.abspath(storage.name)
-        head = Head(storage.size, str(storage.changed_ns), storage.changed_ns)
+        # `cp -p` and `rsync -t` of another file may leave size and modification time as they were.
+        version = f"{storage.changed_ns} {getattr(storage, 'replaced_ns', 0)}"
+        head = Head(storage.size, version, storage.changed_ns)
     identity = identity_of(name, head._replace(version=f"{codec.name} {head.version}"))
     folder = os.path.join(platformdirs.user_cache_dir("loader-adapters"), "indexes")
     return _indexes(folder), name, identity

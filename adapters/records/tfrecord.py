@@ -158,14 +158,14 @@ def begins_here(head: bytes | memoryview) -> bool:
     return masked_crc(head[:8]) == crc
 
 
-def following(storage: Storage, last: int | None, broken: int) -> int:
+def following(storage: Storage, last: int | None, broken: int) -> tuple[int, int]:
     """Find the next intact record: one whose CRCs of length and data are both right.
 
     A record whose length is damaged may contain intact records. If that record's own CRC shows that
     they are its data, they are not taken for records of the file.
     """
     if begins_here(storage.read(broken, HEADER.size)):
-        return storage.size  # The file ends within this record.
+        return broken, storage.size  # The file ends within this record.
     damaged = broken if last is None or _is_whole(storage, last) else last
     first: int | None = None
     # If the damaged record ends at a candidate, the bytes before it are the CRC of its data.
@@ -181,10 +181,11 @@ def following(storage: Storage, last: int | None, broken: int) -> int:
             data_crc, crc_until = _extend(data_crc, bytes(piece)), crc_until + len(piece)
         footer = bytes(storage.read(crc_until, candidate - crc_until))
         if footer == FOOTER.pack(masked(data_crc)):
-            return candidate
+            first = candidate
+            break
         first = candidate if first is None else first
     assert first is not None
-    return first
+    return damaged if first < broken else broken, first
 
 
 def _headers(storage: Storage, start: int) -> Iterator[int]:

@@ -5,6 +5,7 @@ To add a client, write a class in a module of its own and add a line to ``_made`
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 import threading
@@ -12,7 +13,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from adapters.remote import fsspec_client, obstore_client
-from adapters.remote.client import Changed, Client, Head, Reader
+from adapters.remote.client import Changed, Client, Head, Reader, Refused
 from adapters.remote.retry import persistently
 from adapters.remote.urls import (
     ListedUrl,
@@ -149,14 +150,21 @@ def found_by(pattern: str) -> list[str]:
         ValueError: The store can't list objects; most web servers can't.
     """
     root, key = split(pattern)
+    heads: dict[str, Head | None] = {}
+    lists = True
     try:
         heads = request(pattern, lambda client, _: dict(client.list(folder_of(key))))
     except FileNotFoundError:
-        heads = {}
+        pass
     except NotImplementedError:
+        lists = False
+    if not heads and "*" not in key:  # A web server may have a file with brackets in its name.
+        with contextlib.suppress(FileNotFoundError, Refused, ValueError):
+            heads[key] = request(pattern, lambda client, key: client.head(key))
+    if not (heads or lists):
         raise ValueError(
             f"{clean(pattern)}: this store doesn't list its objects; give a list of URLs"
-        ) from None
+        )
     found: list[str] = []
     for each in [key] if key in heads else sorted(matching(key, iter(heads))):
         url = ListedUrl(f"{root}/{each}")

@@ -174,7 +174,11 @@ def _store(root: str) -> Any:
         if endpoint:
             options["allow_http"] = endpoint.startswith("http://")
             given["endpoint"] = endpoint
-        if _needs_profile():
+        user, _, bucket = bucket.rpartition("@")
+        if user:
+            key, _, secret = user.partition(":")
+            given["access_key_id"], given["secret_access_key"] = unquote(key), unquote(secret)
+        elif _needs_profile():
             from obstore.auth.boto3 import Boto3CredentialProvider
 
             given["credential_provider"] = Boto3CredentialProvider()

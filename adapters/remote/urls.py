@@ -83,7 +83,9 @@ def clean(url: str) -> str:
         url = url.partition("?")[0]
     scheme, _, rest = url.partition("://")
     host, slash, key = rest.partition("/")
-    return f"{scheme}://{host.rpartition('@')[2]}{slash}{key}"
+    if not scheme.lower().startswith("abfs"):  # Which has a container there.
+        host = host.rpartition("@")[2]
+    return f"{scheme}://{host}{slash}{key}"
 
 
 def without_secrets(text: str) -> str:

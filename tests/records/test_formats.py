@@ -9,7 +9,7 @@ import zlib
 import pytest
 from hypothesis import given
 
-from adapters.errors import RecordError
+from adapters import RecordError, open_records
 from adapters.records import recordio, tfrecord
 from tests.records import materials
 from tests.records.materials import FEW, MAGIC, decoded, encoded, flips, read, rewritten, written
@@ -102,6 +102,19 @@ def test_recordio_flipped_bit_is_an_error_or_that_bit(tmp_path):
             found = FEW
         assert len(found) == len(FEW)
         assert sum(map(_differs, found, FEW)) <= 1
+
+
+def test_recordio_wrong_bit_in_a_header_costs_one_record(tmp_path):
+    payloads = [bytes([number]) * 20 for number in range(4)]
+    path = written(tmp_path, "recordio", payloads)
+    for place, flipped in flips(path.read_bytes()):
+        if 28 <= place < 35:  # The second header, but for its flag.
+            path.write_bytes(flipped)
+            source = open_records(path)
+            with pytest.raises(RecordError):
+                source[1]
+            assert [source[0], *source[2:]] == [payloads[0], *payloads[2:]]
+            source.close()
 
 
 def _differs(found: bytes, payload: bytes) -> bool:

@@ -268,3 +268,11 @@ def test_index_cache_of_others_is_not_used(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     assert read(written(tmp_path, "recordio", [b"one", b"two"])) == [b"one", b"two"]
     assert list(folder.iterdir()) == []
+
+
+def test_stored_index_of_a_local_file_of_the_same_size_and_time_is_not_used(tmp_path):
+    for place in (400, 401):  # Between the headers that are compared with an index.
+        records = [b"1" * (16 if number == place else 8) for number in range(1000)]
+        path = written(tmp_path, "tfrecord", records)
+        os.utime(path, (0, 0))
+        assert read(path) == records

@@ -18,6 +18,7 @@ from adapters import Cache, open_records
 from adapters.remote import Head, segments
 from adapters.remote import cache as caching
 from adapters.remote.cache import cache_of
+from adapters.remote.fsspec_client import FileSystem
 from adapters.remote.privatefiles import locked
 from tests.records.materials import encoded
 from tests.remote.conftest import COUNT, opened, publish, read
@@ -128,6 +129,25 @@ def test_limit_is_kept(what, urls, tmp_path, expected):
         for some in np.split(np.random.default_rng(0).permutation(COUNT), 40):
             assert read(source, some) == [expected[number] for number in some]
             assert 0 < cache.used <= cache.limit
+
+
+def test_file_larger_than_the_limit_is_fetched_once(bucket, tmp_path, monkeypatch, caplog):
+    """Once to find its records, and once to read them; a batch that doesn't fit into the cache says
+    so."""
+    bucket.pipe_file("/b/a.rec", content := encoded("recordio", [b"1" * 50_000] * 200))
+    fetched, get = [], FileSystem.get
+    monkeypatch.setattr(
+        FileSystem, "get", lambda *given: fetched.append(get(*given)) or fetched[-1]
+    )
+    cache = Cache(tmp_path, 4 << 20)
+    with open_records("memory://b/a.rec", cache=cache) as source:
+        assert len(source) == 200
+        assert sum(map(len, fetched)) <= len(content) + (64 << 10)
+        source.fetch(np.arange(20))
+        assert not cache.has_failed
+        source.fetch(np.arange(100))
+    assert "its limit of 4194304 bytes is too small to read" in caplog.text
+    assert sum(map(len, fetched)) < 2 * len(content)
 
 
 def kept(cache: Cache, name: str) -> Path:

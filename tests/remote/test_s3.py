@@ -46,6 +46,13 @@ def test_s3_glob(bucket):
         assert source.__getitems__([40, 3]) == [payloads(21)[20], payloads(20)[3]]
 
 
+def test_s3_key_and_secret_in_the_url(bucket, monkeypatch):
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    with open_records("s3://an-id:a%2Fsecret@bucket/data/train-0.tfrecord") as source:
+        assert source[:] == payloads(20)
+
+
 @pytest.mark.parametrize("key", ["odd//a.tfrecord", "odd/../a.tfrecord", "odd/a\tb.tfrecord"])
 def test_s3_key_that_cannot_be_read_is_named(bucket, key):
     bucket.put_object(Bucket="bucket", Key=key, Body=b"")

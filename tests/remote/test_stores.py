@@ -24,6 +24,12 @@ def test_glob_leaves_out_indexes(bucket, tmp_path):
     assert open_records("memory://data/train[1].tfrecord")[:] == [b"train[1]"]
 
 
+def test_brackets_in_the_name_of_a_file_of_a_web_server(server, tmp_path):
+    path = written(tmp_path, "tfrecord", [b"1"], "[1]")
+    serve(server, tmp_path)
+    assert open_records(server.url(path.name))[:] == [b"1"]
+
+
 @pytest.mark.parametrize("url", ["memory://data/*.rec", "memory://data/none.rec"])
 def test_missing_objects_are_named(bucket, url):
     with pytest.raises(FileNotFoundError, match=re.escape(url)):

@@ -29,6 +29,7 @@ from tests.remote.conftest import payloads, written
         (clean, "https://h/c#/1.npy?sig=secret#x", "https://h/c#/1.npy"),
         (clean, "s3://key:secret@bucket/a.rec", "s3://bucket/a.rec"),
         (clean, "s3://bucket/a?b#c.rec", "s3://bucket/a?b#c.rec"),
+        (clean, "abfss://container@account/a.rec", "abfss://container@account/a.rec"),
         (clean, "/data/a?b.rec", "/data/a?b.rec"),
         (clean, "zip://a.rec::https://me:secret@h/b.zip?s=secret", "zip://a.rec::https://h/b.zip"),
         (as_path, "file:///data/my%20file.rec", "/data/my file.rec"),
