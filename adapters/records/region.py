@@ -104,11 +104,6 @@ class MemoryRegion(Region):
     def __init__(self, size: int) -> None:
         super().__init__(size, MEMORY_UNIT_BYTES, Reserved(size, writable=True))
 
-    def add_block(self, offset: int, size: int) -> None:
-        """Make a block part of the window that this region is for."""
-        self.block_bytes += size
-        self.memory.will_write(offset, size)
-
     def put(self, first: int, data: bytes | memoryview) -> None:
         """Store fetched data from this unit on."""
         self.memory.write(first * self.unit, data)

@@ -148,7 +148,7 @@ class RemoteFile:
                     if window not in self._windows:
                         self._windows[window] = MemoryRegion(self.size)
                     region = self._windows[window]
-                    self._windows[window].add_block(offset, size)
+                    self._windows[window].block_bytes += size
             self.start(np.array([offset]), np.array([size]), expected=True, block_region=region)
 
     @property

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import uuid
 import warnings
-import weakref
 from array import array
 from pathlib import Path
 from types import TracebackType
@@ -17,7 +16,10 @@ from adapters.records.formats import CODECS, listed
 from adapters.records.index import Index, text_of
 from adapters.records.sidecar import place_of_writer
 from adapters.remote.privatefiles import naming, write_whole
+from adapters.remote.segments import write_all
 from adapters.remote.urls import local_path
+
+_BUFFER_BYTES = 256 << 10
 
 
 class RecordWriter:
@@ -71,8 +73,10 @@ class RecordWriter:
         self._offsets, self._sizes, self._keys = array("q"), array("q"), array("Q")
         self._process = os.getpid()
         with naming(self._path):
-            self._file = open(self._temporary, "xb")  # noqa: SIM115 - closed by close().
-        _writers.add(self)
+            self._file = open(self._temporary, "xb", 0)  # noqa: SIM115 - closed by close().
+        # Not the file's own buffer, which a forked process would write, too.
+        self._buffer: list[bytes] = []
+        self._flushed_bytes = 0
         self.size_bytes = 0
         """Size of the file so far."""
 
@@ -111,7 +115,9 @@ class RecordWriter:
                 keys are record numbers.
         """
         try:
-            self._file.write(record)
+            self._buffer.append(record)
+            if self.size_bytes + len(record) - self._flushed_bytes >= _BUFFER_BYTES:
+                self._flush()
         except BaseException as error:  # Part of it may be written, so no more can follow.
             self._discard()
             with naming(self._path):
@@ -128,7 +134,7 @@ class RecordWriter:
             return
         try:
             with naming(self._path):
-                self._file.flush()
+                self._flush()
                 os.fsync(self._file.fileno())
                 self._file.close()
                 target = place_of_writer(self._path, self._codec)
@@ -172,27 +178,13 @@ class RecordWriter:
     def _is_own(self) -> bool:
         return os.getpid() == self._process
 
+    def _flush(self) -> None:
+        content = memoryview(b"".join(self._buffer))
+        write_all(self._file.fileno(), content, self._flushed_bytes)
+        self._buffer.clear()
+        self._flushed_bytes += len(content)
+
     def _discard(self) -> None:
-        if not self._is_own:
-            return
-        try:
+        if self._is_own:
             self._file.close()
-        except OSError:  # The disk is full; the buffered rest isn't needed.
-            pass
-        finally:
             self._temporary.unlink(missing_ok=True)
-
-
-_writers: weakref.WeakSet[RecordWriter] = weakref.WeakSet()
-
-
-def _in_child() -> None:
-    """Write nothing to the file in a forked process, which has the records in its buffer, too."""
-    for writer in list(_writers):
-        if not writer._file.closed:
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, writer._file.fileno())
-            os.close(nowhere)
-
-
-os.register_at_fork(after_in_child=_in_child)

@@ -220,52 +220,34 @@ class Cache:
             size //= 2
         return size
 
-    def evict(self, least: int = 0) -> int:
-        """Unlink the least recently used files, down to seven eighths of the limit.
+    def evict(self, least: int = 0) -> None:
+        """Unlink the least recently used files: ``least`` bytes, and down to 7/8 of the limit.
 
         Nothing happens while another thread or process does that.
-
-        Args:
-            least: Number of bytes to free, whatever the limit.
-
-        Returns:
-            Number of bytes unlinked.
         """
-        gone = 0
         with locked(self.folder, wait=False) as is_held:
-            if not is_held:
-                return 0
             files = [each for folder in self._folders() for each in _data_in(folder)]
-            total = sum(size for _, size, _ in files)
-            aim = min(self.limit - self.limit // 8, total - least)
-            for _, size, path in sorted(files):
-                if total - gone <= aim:
+            excess = sum(size for _, size, _ in files) - (self.limit - self.limit // 8)
+            excess = max(excess, least)
+            for _, size, path in sorted(files) if is_held else ():
+                if excess <= 0:
                     break
                 with contextlib.suppress(OSError):
                     os.unlink(path)
-                    gone += size
-        return gone
+                    excess -= size
 
     def store(self, write: Callable[[], None], size: int) -> None:
         """Call ``write``, which stores ``size`` bytes, and evict files if there are too many.
 
         If the disk is full, some files are evicted, and it is called again.
-
-        Raises:
-            OSError: It failed again, or for another reason.
         """
         try:
             write()
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
-            freed = self.evict(_ROOM_BYTES)
-            try:
-                write()
-            except FileNotFoundError:  # Evicted itself, for room if there was any.
-                if freed:
-                    raise
-                raise error from None
+            self.evict(_ROOM_BYTES)
+            write()
         self._written += size  # Threads may lose updates, which is harmless.
         if self._written > self.limit // 64:
             self._written = 0

@@ -142,10 +142,7 @@ def named_error(field: Field, error: ContentError) -> ContentError:
 
 def put(values: NDArray[Any], column: NDArray[Any], rows: Any = ...) -> None:
     """Write numbers into rows of a column, rounded if necessary."""
-    if column.dtype != np.float16 and (column.dtype.kind == "f" or values.dtype.kind != "f"):
-        column[rows] = values
-        return
-    # Overflow becomes infinity, as in TensorFlow; fractions were rejected before.
+    # Overflow becomes infinity, as in TensorFlow; fractions were rejected before. NaN stays NaN.
     with np.errstate(over="ignore", invalid="ignore"):
         column[rows] = values
 

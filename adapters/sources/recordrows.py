@@ -329,8 +329,7 @@ def _convert(
         column[rows] = of_raw(field, stored.view(np.uint8))
         return None
     wrong = misfits(field, stored)
-    with np.errstate(invalid="ignore"):  # NaN, or a row that wasn't written.
-        put(stored, column, rows)
+    put(stored, column, rows)
     return None if wrong is None else np.any(wrong.reshape(len(wrong), -1), axis=1)
 
 
@@ -467,8 +466,10 @@ def _put_label(label: Any, labels: NDArray[Any], row: int) -> None:
             f"a label of shape {labels.shape[1:]}",
             f"shape {array.shape}; labels that differ need collate=, such as pad(), or a transform",
         )
-    labels[row] = array
-    if not np.array_equal(labels[row], array, equal_nan=array.dtype.kind == "f"):
+    is_number = array.dtype.kind in "biuf"
+    if is_number:
+        labels[row] = array
+    if not (is_number and np.array_equal(labels[row], array, equal_nan=array.dtype.kind == "f")):
         remedy = f'decode={{"{LABEL}": Feature("float32"), ...}} reads both'
         raise UnlikeError(f"a label of {labels.dtype} as the first ({remedy})", f"{label!r}")
 

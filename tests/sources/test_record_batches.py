@@ -15,7 +15,7 @@ import pytest
 from adapters import ClosedError, Feature, ImageDecoder, RecordError, mix, open_records
 from adapters.batch.plan import BatchKey
 from adapters.images import kernel
-from adapters.records import irheader, mapping, recordio
+from adapters.records import example, irheader, mapping, recordio
 from adapters.records.mapping import NoMapError, living
 from adapters.records.storage import MappedFile
 from adapters.sources import recordrows
@@ -297,6 +297,16 @@ def test_record_unlike_the_first_is_named(tmp_path, files, said):
     batch_of(plan_of(source, 3))
     with pytest.raises(RecordError, match=said):
         batch_of(plan_of(source, 4))
+
+
+def test_text_among_labels_of_numbers_is_named(tmp_path):
+    records = [
+        example.encode({"image/encoded": npy(image), "image/class/label": label})
+        for image, label in zip(raw(2, (4, 6)), [0, b"7"])
+    ]
+    source = open_records(write(tmp_path / "a.tfrecord", "tfrecord", records), decode="image")
+    with pytest.raises(RecordError, match=r"record 1, .*expected a label of int64"):
+        batch_of(plan_of(source, 2))
 
 
 def test_labels_are_floats_if_one_is_a_fraction(tmp_path):
