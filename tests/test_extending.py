@@ -135,13 +135,6 @@ def end(storage: Any, offset: int) -> int:
     return offset + 8 + int(_LENGTH.unpack(head[4:])[0])
 
 
-def scan(storage: Any, verify: bool = True) -> Any:
-    offsets = [0] if storage.size else []
-    while offsets and (after := end(storage, offsets[-1])) < storage.size:
-        offsets.append(after)
-    return np.array(offsets, np.int64), np.diff([*offsets, storage.size]).astype(np.int64)
-
-
 def read(
     storage: Any, offset: int, number: int, verify: bool = True, size: int | None = None
 ) -> memoryview:
@@ -153,7 +146,7 @@ def begins(head: bytes) -> bool:
     return head.startswith(_MAGIC)
 
 
-TOY = Codec("toy", "Toy", encode, scan, read, end, begins, 8, has_sizes=True, suffixes=(".toy",))
+TOY = Codec("toy", "Toy", encode, read, end, begins, 8, has_sizes=True, suffixes=(".toy",))
 
 
 @pytest.fixture

@@ -10,9 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
 from adapters.errors import RecordError
 from adapters.records.envelope import IN_EXAMPLE, Envelope
 from adapters.records.storage import Storage
@@ -26,8 +23,6 @@ class Codec:
         name: Name in the API.
         title: Name in messages.
         encode: Returns the framed record for a payload.
-        scan: ``scan(storage, verify=True)`` returns each record's offset and size in the file, both
-            int64 ``(records,)``.
         read: ``read(storage, offset, number, verify=True, size=None)`` returns the payload of the
             record at ``offset``; ``size`` comes from the index, if any.
         end: Returns the end of the record at an offset.
@@ -47,14 +42,12 @@ class Codec:
             of the next intact record, or the file's size if there is none. ``broken`` is where a
             record should begin but no intact one does; ``last`` is the offset of the record that
             ends there according to its header, or None. Damage begins at one of them: at ``last``
-            if its length is wrong. Without the function, a file that can't be scanned is refused
-            as a whole.
+            if its length is wrong. Without the function, a damaged file is refused as a whole.
     """
 
     name: str
     title: str
     encode: Callable[[bytes], bytes]
-    scan: Callable[..., tuple[NDArray[np.int64], NDArray[np.int64]]]
     read: Callable[..., memoryview]
     end: Callable[[Storage, int], int]
     begins: Callable[[bytes], bool]

@@ -8,6 +8,7 @@ places of index files. Without one, a file is searched for its records, damaged 
 from __future__ import annotations
 
 import itertools
+from array import array
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
@@ -152,35 +153,22 @@ def misfit(
     return None
 
 
-def searched(storage: Storage, codec: Codec, verify: bool) -> Index:
-    """Find the records of a file and its damaged ranges, in which records are always checked.
+def searched(storage: Storage, codec: Codec) -> Index:
+    """Find the records of a file by their headers, and each damaged range as one record.
 
     Raises:
         RecordError: The file doesn't begin like this format and has no intact record, or the format
             can't find records after damage.
     """
-    try:
-        return Index(*codec.scan(storage, verify))
-    except RecordError:
-        if codec.following is None:
-            raise
-        index = _recovered(storage, codec)
-        if len(index.damage) == len(index.offsets) and not codec.begins(bytes(storage.read(0, 16))):
-            raise
-        return index
-
-
-def _recovered(storage: Storage, codec: Codec) -> Index:
-    """Index the intact records, and each damaged range as one record."""
-    assert codec.following is not None
-    begins: list[int] = []
-    ends: list[int] = []
+    begins, ends = array("q"), array("q")
     damage: dict[int, RecordError] = {}
     position, last = 0, None
     while position < storage.size:
         try:
             end = codec.end(storage, position)
         except RecordError as error:
+            if codec.following is None:
+                raise
             damaged, following = codec.following(storage, last, position)
             if damaged == last:  # Replace that record, too.
                 position = damaged
@@ -199,7 +187,9 @@ def _recovered(storage: Storage, codec: Codec) -> Index:
             begins.append(position)
             ends.append(end)
             position, last = end, position
+    if 0 < len(begins) == len(damage) and not codec.begins(bytes(storage.read(0, 16))):
+        raise damage[0]
     offsets = np.array(begins, np.int64)
-    # RecordIO's sizes have no CRC; readers compare them with the next header instead.
-    sizes = np.array(ends, np.int64) - offsets if codec.has_sizes else None
-    return Index(offsets, sizes, damage)
+    # RecordIO's sizes have no CRC; in a damaged file, the next header is compared instead.
+    has_sizes = codec.has_sizes or not damage
+    return Index(offsets, np.array(ends, np.int64) - offsets if has_sizes else None, damage)

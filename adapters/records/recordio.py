@@ -14,10 +14,8 @@ from __future__ import annotations
 
 import contextlib
 import struct
-from array import array
 
 import numpy as np
-from numpy.typing import NDArray
 
 from adapters.errors import RecordError
 from adapters.records.codec import Codec, cut_short, unlike_index
@@ -54,37 +52,6 @@ def encode(payload: bytes) -> bytes:
     pieces.append(HEADER.pack(MAGIC, (_LAST if pieces else _WHOLE) << 29 | rest))
     pieces += [payload[start:], bytes(-rest % 4)]
     return b"".join(pieces)
-
-
-def scan(storage: Storage, verify: bool = True) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Find the records by their headers, which have no CRC, whether ``verify`` or not."""
-    offsets, sizes = array("q"), array("q")
-    size, name = storage.size, storage.name
-    unpack, begin, length_mask = HEADER.unpack_from, 0, _LENGTH_MASK
-    position, whole = 0, True
-    while position < size:
-        window = storage.read(position, min(_WINDOW_BYTES, size - position))
-        base, last = position, len(window) - 8
-        if last < 0:
-            raise cut_short(name, len(offsets), position, 8, size - position)
-        while position - base <= last:
-            magic, word = unpack(window, position - base)
-            flag = word >> 29
-            if magic != MAGIC or flag > _LAST or whole != (flag in (_WHOLE, _FIRST)):
-                raise _no_header(name, len(offsets), position, magic, flag, whole)
-            if whole:
-                begin = position
-            end = position + 8 + ((word & length_mask) + 3 & ~3)
-            if end > size:
-                raise cut_short(name, len(offsets), position, end - position, size - position)
-            position = end
-            whole = flag in (_WHOLE, _LAST)
-            if whole:
-                offsets.append(begin)
-                sizes.append(end - begin)
-    if not whole:
-        raise RecordError(name, len(offsets), position, "the next part of a record", "the end")
-    return np.frombuffer(offsets, np.int64), np.frombuffer(sizes, np.int64)
 
 
 def read(
@@ -198,7 +165,6 @@ CODEC = Codec(
     name=NAME,
     title="RecordIO",
     encode=encode,
-    scan=scan,
     read=read,
     end=end,
     begins=begins_here,

@@ -364,15 +364,17 @@ class Stream:
     def __init__(self, file: RemoteFile, at_once_bytes: int) -> None:
         self._file, self._at_once_bytes = file, at_once_bytes
         self.name, self.size = file.name, file.size
-        self._until = 0
+        self._begin, self._part = 0, memoryview(b"")
 
     def read(self, offset: int, size: int) -> memoryview:
         """Return these bytes; fewer if the object ends before."""
-        if offset + size > self._until:
-            self._until = offset + max(size, self._at_once_bytes)
-            self._file.read(offset, self._until - offset)
-            self._file.prefetch(np.array([self._until]), np.array([self._at_once_bytes]))
-        return self._file.read(offset, size)
+        begin = offset - self._begin
+        if begin < 0 or begin + size > len(self._part):
+            self._begin, begin = offset, 0
+            size_at_once = max(size, self._at_once_bytes)
+            self._part = self._file.read(offset, size_at_once)
+            self._file.prefetch(np.array([offset + size_at_once]), np.array([self._at_once_bytes]))
+        return self._part[begin : begin + size]
 
 
 class _Fetched:

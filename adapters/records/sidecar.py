@@ -77,7 +77,7 @@ def record_files(names: Sequence[str], manifests: bool = False) -> list[str]:
     return [name for name in names if not name.endswith(beside)]
 
 
-def index_of(storage: MappedFile | RemoteFile, codec: Codec, verify: bool) -> Index:
+def index_of(storage: MappedFile | RemoteFile, codec: Codec) -> Index:
     """Return the index of a file: read if one fits, else built and stored."""
     path, looked_at = storage.name, LOOKED_AT
     if isinstance(storage, RemoteFile) and is_url(storage.url):
@@ -107,7 +107,7 @@ def index_of(storage: MappedFile | RemoteFile, codec: Codec, verify: bool) -> In
     kept = _loaded(storage, codec)
     if kept is not None:
         return kept
-    index = searched(storage.stream(), codec, verify)
+    index = searched(storage.stream(), codec)
     _store(index, storage, codec)
     return index
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import itertools
 import struct
-from array import array
 from collections.abc import Iterator
 from typing import Any
 
@@ -79,31 +78,6 @@ def encode(payload: bytes) -> bytes:
     length = len(payload).to_bytes(8, "little")
     crc_of_length, crc = FOOTER.pack(masked_crc(length)), FOOTER.pack(masked_crc(payload))
     return b"".join((length, crc_of_length, payload, crc))
-
-
-def scan(storage: Storage, verify: bool = True) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Find the records by their headers; ``verify`` checks the CRCs of the lengths."""
-    offsets, sizes = array("q"), array("q")
-    size, name, unpack = storage.size, storage.name, HEADER.unpack_from
-    position = 0
-    while position < size:
-        window = storage.read(position, min(_WINDOW_BYTES, size - position))
-        base, last = position, len(window) - HEADER.size
-        if last < 0:
-            raise cut_short(name, len(offsets), position, OVERHEAD_BYTES, size - position)
-        while position - base <= last:
-            length, crc = unpack(window, position - base)
-            if verify:
-                expected = masked_crc(length.to_bytes(8, "little"))
-                if crc != expected:
-                    raise _wrong_crc(name, len(offsets), position, "length", crc, expected)
-            end = position + length + OVERHEAD_BYTES
-            if end > size:
-                raise cut_short(name, len(offsets), position, end - position, size - position)
-            offsets.append(position)
-            sizes.append(end - position)
-            position = end
-    return np.frombuffer(offsets, np.int64), np.frombuffer(sizes, np.int64)
 
 
 def read(
@@ -219,7 +193,6 @@ CODEC = Codec(
     name=NAME,
     title="TFRecord",
     encode=encode,
-    scan=scan,
     read=read,
     end=end,
     begins=begins_here,

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
-from typing import NoReturn
 
 import pytest
 from hypothesis import strategies as st
 
 from adapters.records import CODECS, RecordFiles, Shard, index_paths, sidecar
-from adapters.records.index import text_of
+from adapters.records.index import searched, text_of
 from adapters.remote.privatefiles import write_whole
 
 MAGIC = bytes.fromhex("0a23d7ce")
@@ -66,8 +64,10 @@ def encoded(format: str, records: list[bytes]) -> bytes:
 
 def decoded(format: str, content: bytes) -> list[bytes]:
     storage, codec = Memory(content), CODECS[format]
-    offsets, _ = codec.scan(storage)
-    return [bytes(codec.read(storage, at, n)) for n, at in enumerate(offsets.tolist())]
+    index = searched(storage, codec)
+    for error in index.damage.values():
+        raise error
+    return [bytes(codec.read(storage, at, n)) for n, at in enumerate(index.offsets.tolist())]
 
 
 def written(folder: Path, format: str, records: list[bytes], stem: str = "a") -> Path:
@@ -102,13 +102,9 @@ def index_written(path: Path) -> Path:
     return place
 
 
-def forbid_scan(monkeypatch: pytest.MonkeyPatch, format: str) -> None:
-    """From now on, records of this format are found by an index or not at all."""
-
-    def refused(*_: object) -> NoReturn:
-        raise AssertionError("the file is scanned, though it has an index")
-
-    monkeypatch.setitem(CODECS, format, replace(CODECS[format], scan=refused))
+def forbid_scan(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From now on, records are found by an index or not at all."""
+    monkeypatch.setattr(sidecar, "searched", None)
 
 
 def flips(content: bytes) -> Iterator[tuple[int, bytes]]:

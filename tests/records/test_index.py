@@ -56,7 +56,7 @@ def test_index_is_written_as_the_ecosystem_has_it(format, tmp_path):
 @formats
 def test_index_that_fits_is_used(format, tmp_path, monkeypatch):
     path = with_index(tmp_path, format, index_text(format, RECORDS))
-    forbid_scan(monkeypatch, format)
+    forbid_scan(monkeypatch)
     assert read(path) == RECORDS
 
 
@@ -70,7 +70,7 @@ def test_index_of_mxnet(tmp_path, mx_recordio, monkeypatch):
     for number, payload in enumerate([*RECORDS, MAGIC * 2]):
         writer.write_idx(7 * number, payload)
     writer.close()
-    forbid_scan(monkeypatch, "recordio")
+    forbid_scan(monkeypatch)
     assert read(path) == [*RECORDS, MAGIC * 2]
 
 

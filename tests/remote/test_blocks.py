@@ -163,5 +163,7 @@ def test_no_room_for_a_window_is_no_error(bucket, monkeypatch):
         raise NoMapError("too many maps")
 
     with open_records(urls) as source, sequence(source) as remote:
-        monkeypatch.setattr(remotefile.MemoryRegion, "add_block", refused)
+        with monkeypatch.context() as patch:
+            patch.setattr(remotefile.MemoryRegion, "__init__", refused)
+            source._files.shards[0].storage.prefetch_block(0, 10, (0, 0, 0))
         assert of(remote, 1) == expected(1)
