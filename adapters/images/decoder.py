@@ -297,6 +297,12 @@ class ImageDecoder:
             )
         if self.area[1] > 1:
             raise ValueError(f"area must be a part of the image, 0 to 1, got {self.area!r}")
+        for name in ("area", "ratio"):
+            value, unused = getattr(self, name), inspect.signature(ImageDecoder).parameters[name]
+            if self.crop != "random_resized" and value != unused.default:
+                raise ValueError(
+                    f'{name} needs crop="random_resized", got {value!r} with crop={self.crop!r}'
+                )
         if self.dtype != np.float32 and (self.mean is not None or self.std is not None):
             raise ValueError(f'mean and std need dtype="float32", got "{self.dtype.name}"')
         if self.std is not None and not (self.std > 0).all():

@@ -24,6 +24,8 @@ from adapters.images import exif, opencv, pillow, tiff
 _PNM = re.compile(rb"P[1-6fF](?:\s(?:\s|#[^\r\n]*[\r\n])*(\d+))(?:\s(?:\s|#[^\r\n]*[\r\n])*(\d+))")
 # A BMP of OS/2, of which OpenCV doesn't tell colours from grey.
 _OS2 = re.compile(rb"BM.{12}\x0c\0\0\0", re.DOTALL)
+# A BMP of run lengths, some of which OpenCV misreads.
+_RUNS = re.compile(rb"BM.{12}(?!\x0c).{16}[\1\2]", re.DOTALL)
 # Kinds of blocks in a GIF, and the flag of a colour table.
 _EXTENSION, _IMAGE, _TABLE = 0x21, 0x2C, 0x80
 # Pillow's plugins for files that may have a palette.
@@ -110,12 +112,14 @@ def decode(buffer: memoryview | bytes, indices: bool) -> NDArray[Any]:
     found = pillow.indices(buffer, kind) if indices and kind is not None else None
     if found is not None:
         return found
+    if _RUNS.match(view):
+        return pillow.colours(buffer, "Bmp", "a BMP of run lengths needs")
     try:
         return opencv.decode(buffer, "IMREAD_COLOR" if _OS2.match(view) else "IMREAD_UNCHANGED")
     except ContentError:
         if kind != "Gif":
             raise
-    return pillow.gif(buffer)  # Few builds of OpenCV have GIF.
+    return pillow.colours(buffer, "Gif", "a GIF needs an OpenCV that was built with GIF, or")
 
 
 def _check_one(images: int) -> None:

@@ -1,6 +1,7 @@
 """Images that Pillow decodes, if it is installed.
 
-These are JPEG 2000, palette indices, TIFFs with alpha, and GIFs that OpenCV can't decode.
+These are JPEG 2000, palette indices, TIFFs with alpha, BMPs of run lengths, and GIFs that OpenCV
+can't decode.
 
 Each function raises a ``ContentError`` for a damaged image, and an ``ImportError`` without Pillow.
 OpenCV isn't used for these. At 4.11, one wrong bit in the header of a JPEG 2000 may end the
@@ -64,9 +65,9 @@ def indices(buffer: memoryview | bytes, name: str) -> NDArray[np.uint8] | None:
     return np.array(image, np.uint8) if image.mode == "P" else None
 
 
-def gif(buffer: memoryview | bytes) -> NDArray[np.uint8]:
-    """Decode a GIF of one image: grey levels, or colours with alpha if it has transparency."""
-    image = _opened(buffer, "Gif", "a GIF needs an OpenCV that has been built with GIF, or")
+def colours(buffer: memoryview | bytes, name: str, needs: str) -> NDArray[np.uint8]:
+    """Decode by a plugin: grey levels, or colours with alpha if there is transparency."""
+    image = _opened(buffer, name, needs)
     if "transparency" in image.info:
         return np.array(image.convert("RGBA"))
     return np.array(image if image.mode == "L" else image.convert("RGB"))

@@ -140,6 +140,9 @@ def _resized(image: NDArray[Any], goal: tuple[int, int], wanted: Wanted) -> NDAr
             f'an image of at most {_MOST_SIDE_OF_NEAREST:,} pixels a side for "nearest"',
             f"one of {image.shape[0]} x {image.shape[1]}, resized to {goal[0]} x {goal[1]}",
         )
+    if wanted.interpolation == "area":  # OpenCV averages only if no side grows.
+        shrunk = min(goal[0], image.shape[0]), min(goal[1], image.shape[1])
+        image = image if shrunk == goal else _resized(image, shrunk, wanted)
     cv2 = opencv.load()
     how = getattr(cv2, INTERPOLATIONS[wanted.interpolation])
     try:

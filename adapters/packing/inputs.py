@@ -22,7 +22,9 @@ from numpy.typing import NDArray
 from adapters.batch.permutation import PACKED, permute
 from adapters.errors import ContentError
 from adapters.remote import clean, is_url
+from adapters.remote.urls import as_path
 from adapters.sources import Source, Subset, as_source, holds_arrays
+from adapters.sources.arrays import refuse_masked
 from adapters.sources.files import runs_of_classes, shown
 from adapters.sources.folders import names_images, open_images
 from adapters.sources.imagefiles import ImageSource
@@ -87,6 +89,9 @@ class Inputs:
 
 def inputs_of(source: Any, root: str | os.PathLike[str] | None) -> Inputs:
     """Make inputs of what ``pack`` takes as its source; lists have their paths below ``root``."""
+    if isinstance(source, str):
+        source = as_path(source)
+    root = as_path(root) if isinstance(root, str) else root
     if is_url(source):
         if not names_images(source):
             raise ValueError(
@@ -247,6 +252,7 @@ def _is_column(member: Any) -> bool:
 
 
 def _as_array(member: Any) -> NDArray[Any]:
+    refuse_masked(member)
     return np.asarray(member.asnumpy() if hasattr(member, "asnumpy") else member)
 
 

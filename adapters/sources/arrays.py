@@ -240,6 +240,7 @@ def _lists_as_arrays(tree: Any) -> Any:
 
 def add_content(found: Any, value: Any) -> None:
     """Add a value to a hash: arrays with all their items, which ``repr`` abbreviates."""
+    refuse_masked(value)
     if isinstance(value, np.ndarray):
         found.update(f"{value.dtype} {value.shape}".encode())
         if not value.dtype.hasobject and value.size:
@@ -253,6 +254,15 @@ def add_content(found: Any, value: Any) -> None:
             add_content(found, item)
     else:
         found.update(repr(value).encode("utf-8", "backslashreplace"))
+
+
+def refuse_masked(value: Any) -> None:
+    """Reject a masked array, whose mask wouldn't be stored."""
+    if isinstance(value, np.ma.MaskedArray):
+        raise TypeError(
+            f"samples must have no masked arrays, got one of {value.shape}: give its data and its "
+            "mask as two arrays, or array.filled(value)"
+        )
 
 
 def _is_data_set(column: Any) -> bool:

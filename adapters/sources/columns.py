@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from adapters.images import ImageDecoder, npy
 from adapters.records import example
-from adapters.sources.arrays import paths_of
+from adapters.sources.arrays import paths_of, refuse_masked
 from adapters.sources.examples import Examples
 from adapters.sources.features import Feature, Field, field_of
 from adapters.structure import as_array, unflatten
@@ -177,6 +177,7 @@ def record(columns: Sequence[Column], leaves: Sequence[Any]) -> bytes:
 
 
 def _numbers(name: str, leaf: Any) -> NDArray[Any]:
+    refuse_masked(leaf)
     array = np.asarray(as_array(leaf))
     if array.dtype.kind not in "biufc":
         raise TypeError(

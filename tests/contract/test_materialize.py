@@ -260,6 +260,10 @@ def test_source_that_draws_is_refused(tmp_path):
 def test_samples_that_cannot_be_stored(tmp_path):
     with pytest.raises(TypeError, match="arrays, numbers, str or bytes as '1'"):
         materialize([(np.zeros(2), object())], tmp_path / "a")
+    masked = np.ma.masked_less(np.arange(6).reshape(3, 2), 3)
+    for source in (masked, [(row,) for row in masked]):
+        with pytest.raises(TypeError, match="no masked arrays"):
+            materialize(source, tmp_path / "d")
     with pytest.raises(TypeError, match="texts as keys"):
         materialize([{1: np.zeros(2)}], tmp_path / "b")
     with pytest.raises(ValueError, match="on a disk of this machine"):

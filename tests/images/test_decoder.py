@@ -47,6 +47,7 @@ def rng_of(number: int = 0, epoch: int = 0) -> np.random.Generator:
         ({"area": 0.5}, ValueError, r"area must be \(least, most\), got 0.5"),
         ({"area": (0.5, 0.1)}, ValueError, r"area must be 0 < least <= most.* got \(0.5, 0.1\)"),
         ({"area": (0.5, 2)}, ValueError, r"area must be a part of the image, .* got \(0.5, 2.0\)"),
+        ({"ratio": (1, 1)}, ValueError, r"ratio needs crop=.* got \(1.0, 1.0\) with crop=None"),
         ({"ratio": (1, float("inf"))}, ValueError, r"ratio must be .* finite, got \(1, inf\)"),
         ({"flip": 0.5}, TypeError, r"flip must be True or False, got 0.5"),
         ({"dtype": "float64"}, ValueError, r'dtype must be "uint8", .* got \'float64\''),

@@ -354,6 +354,25 @@ def test_gif_is_decoded_by_opencv_or_pillow(mode):
             decode(content[:size])
 
 
+@pytest.mark.parametrize("channels", [1, 3])
+def test_bmp_whose_run_lengths_pass_the_edge(channels):
+    """As ImageMagick writes them: in rows of a multiple of 4 pixels."""
+    grey = picture(7, 5, 1)[:, :, 0]
+    runs = b"".join(b"".join(b"\1%c" % each for each in row) + b"\3\0\0\0" for row in grey[::-1])
+    palette = bytes(each // (channel % channels + 1) for each in range(256) for channel in range(4))
+    header = struct.pack("<12xIIiiHHIIiiII", 1078, 40, 5, 7, 1, 8, 1, len(runs) + 2, 0, 0, 256, 256)
+    content = b"BM" + header[4:] + palette + runs + b"\0\1"
+    colours = grey[:, :, None] // np.arange(1, channels + 1, dtype=np.uint8)[::-1]
+    np.testing.assert_array_equal(decode(content), np.broadcast_to(colours, (7, 5, 3)))
+
+
+def test_area_is_averaged_if_another_side_grows():
+    grey = picture(8, 6, 1)
+    array = ImageDecoder((2, 12), channels=1, interpolation="area").decode(npy(grey))
+    expected = grey.reshape(2, 4, 6).mean(axis=1).repeat(2, 1)
+    np.testing.assert_allclose(array[:, :, 0], expected, atol=0.51)
+
+
 @pytest.mark.parametrize("interpolation", ["bilinear", "nearest", "area"])
 def test_more_bands_than_opencv_has_are_resized(interpolation):
     many = picture(9, 11, 1).repeat(600, 2)

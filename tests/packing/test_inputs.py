@@ -140,7 +140,10 @@ def test_list_with_a_missing_file(tmp_path):
 def test_table_is_packed_with_its_labels(tmp_path):
     folder(tmp_path / "in", 2)
     (tmp_path / "x.csv").write_text("filename,class\nin/bee/001.jpg,wasp\nin/ant/000.jpg,ant\n")
-    assert records_of(tmp_path / "x.csv", tmp_path / "out") == [(1, 0, jpeg(1)), (0, 1, jpeg(0))]
+    for root in (tmp_path, f"file://{tmp_path}"):
+        assert records_of(f"{root}/in", tmp_path / "out") == [(0, 0, jpeg(0)), (1, 1, jpeg(1))]
+        records = records_of(f"{root}/x.csv", tmp_path / "out")
+        assert records == [(1, 0, jpeg(1)), (0, 1, jpeg(0))]
     assert Manifest.load(tmp_path / "out.json").classes == ["ant", "wasp"]
 
 

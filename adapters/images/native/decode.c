@@ -131,19 +131,19 @@ static int is_jpeg(const uint8_t *bytes, size_t size) {
 static int crop_at(const Work *work, size_t n, const uint8_t *start, size_t bytes,
                    const Batch *batch, Crop *crop) {
     int64_t row;
+    int32_t height, width;
+    int is_reducible = is_jpeg(start, bytes), draws = work->counters.buf != NULL;
     memcpy(&row, (int64_t *)work->rows.buf + n, sizeof row);
+    if (!(is_reducible ? jpeg_size : raw_size)(start, bytes, &height, &width)) return 0;
     if (work->crops.buf) {
         memcpy(crop, (Crop *)work->crops.buf + n, sizeof *crop);
     } else {
-        int32_t height, width;
-        int is_reducible = is_jpeg(start, bytes), draws = work->counters.buf != NULL;
         Seed seed;
         if (draws) {
             memcpy(seed.key, work->key.buf, sizeof seed.key);
             memcpy(seed.counter, (uint64_t *)work->counters.buf + 4 * n, sizeof seed.counter);
         }
-        if (!(is_reducible ? jpeg_size : raw_size)(start, bytes, &height, &width) ||
-            !crop_of(&work->asked, draws ? &seed : NULL, height, width, is_reducible, batch, crop))
+        if (!crop_of(&work->asked, draws ? &seed : NULL, height, width, is_reducible, batch, crop))
             return 0;
     }
     crop->row = row >= 0 && row < INT32_MAX ? (int32_t)row : -1;
