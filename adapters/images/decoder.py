@@ -167,7 +167,33 @@ class ImageDecoder:
         """
         if self.draws and rng is None:
             raise ValueError("rng must be a numpy.random.Generator for a random crop or flip")
-        return self._decode(buffer, rng, out, by_kernel=True)
+        # Only a part of a JPEG may be decoded, so its crop comes first.
+        by_kernel = self._wanted.by_kernel and kernel.may_decode(buffer)
+        image = None if by_kernel or is_jpeg(buffer) else decoded(buffer, self._wanted)
+        height, width = size_of(buffer) if image is None else image.shape[:2]
+        crop = self.crop_of(height, width, rng)
+        goal = self.size or (crop.height, crop.width)
+        if out is not None:
+            height, width = out.shape[1:] if self.layout == "NCHW" else out.shape[:2]
+            goal = height, width
+        elif self.channels is not None:
+            out = np.empty(self._laid_out(goal, self.channels), self.dtype)
+        if out is not None and by_kernel:
+            target = self._target(out[np.newaxis])
+            if target is not None and kernel.decode_crop(buffer, crop, target):
+                return out
+        pixels = cropped(buffer, crop, goal, self._wanted, image)
+        channels = pixels.shape[2]
+        for name, given in (("mean", self.mean), ("std", self.std)):
+            if given is not None and given.size not in (1, channels):
+                raise ContentError(
+                    f"an image of {given.size} channels, as {name} has them", f"one of {channels}"
+                )
+        if out is None:
+            out = np.empty(self._laid_out(goal, channels), self.dtype)
+        values = self._normalised(pixels)
+        out[...] = values.transpose(2, 0, 1) if self.layout == "NCHW" else values
+        return out
 
     def decode_rows(
         self,
@@ -203,11 +229,9 @@ class ImageDecoder:
         for at in range(len(rows)) if left is None else left:
             row = out[rows[at]]
             try:
-                buffer = _piece(buffers, at, pieces)
                 rng = None if rng_of is None else rng_of(at)
-                if left is not None:
-                    self._decode(buffer, rng, row, by_kernel=False)
-                elif (image := self.decode(buffer, rng, row)) is not row:
+                image = self.decode(_piece(buffers, at, pieces), rng, row)
+                if image is not row:
                     np.copyto(row, image)
             except Exception as error:
                 failures.append((at, error))
@@ -220,42 +244,6 @@ class ImageDecoder:
             return None
         table = None if self.dtype == np.uint8 else self._table
         return kernel.Target(out, self.layout == "NCHW", table)
-
-    def _decode(
-        self,
-        buffer: memoryview | bytes,
-        rng: np.random.Generator | None,
-        out: NDArray[Any] | None,
-        by_kernel: bool,
-    ) -> NDArray[Any]:
-        """Decode an image into ``out``, or a new array; the kernel is tried first if requested."""
-        by_kernel = by_kernel and self._wanted.by_kernel and kernel.may_decode(buffer)
-        # Only a part of a JPEG may be decoded, so its crop comes first.
-        image = None if by_kernel or is_jpeg(buffer) else decoded(buffer, self._wanted)
-        height, width = size_of(buffer) if image is None else image.shape[:2]
-        crop = self.crop_of(height, width, rng)
-        goal = self.size or (crop.height, crop.width)
-        if out is not None:
-            height, width = out.shape[1:] if self.layout == "NCHW" else out.shape[:2]
-            goal = height, width
-        elif self.channels is not None:
-            out = np.empty(self._laid_out(goal, self.channels), self.dtype)
-        if out is not None and by_kernel:
-            target = self._target(out[np.newaxis])
-            if target is not None and kernel.decode_crop(buffer, crop, target):
-                return out
-        pixels = cropped(buffer, crop, goal, self._wanted, image)
-        channels = pixels.shape[2]
-        for name, given in (("mean", self.mean), ("std", self.std)):
-            if given is not None and given.size not in (1, channels):
-                raise ContentError(
-                    f"an image of {given.size} channels, as {name} has them", f"one of {channels}"
-                )
-        if out is None:
-            out = np.empty(self._laid_out(goal, channels), self.dtype)
-        values = self._normalised(pixels)
-        out[...] = values.transpose(2, 0, 1) if self.layout == "NCHW" else values
-        return out
 
     def _laid_out(self, goal: tuple[int, ...], channels: int) -> tuple[int, ...]:
         return (channels, *goal) if self.layout == "NCHW" else (*goal, channels)

@@ -1,10 +1,11 @@
 """Images that are neither JPEG, PNG, JPEG 2000 nor NPY: checks of headers, then a decoder.
 
-OpenCV decodes them, but tifffile the TIFFs whose bands OpenCV doesn't read, and Pillow indices of
-palettes. OpenCV's own limit is 2^30 pixels, and of several images it takes the first; so the size
-and the number of images are read from the header before, of all kinds that ``open_images`` finds.
+OpenCV decodes them, but tifffile the TIFFs whose bands OpenCV doesn't read, and Pillow GIFs, some
+BMPs and indices of palettes. OpenCV's own limit is 2^30 pixels, and of several images it takes the
+first; so the size and the number of images are read from the header before, of all kinds that
+``open_images`` finds.
 
-Source: GIF89a; the WebP Container Specification.
+Source: the WebP Container Specification.
 """
 
 from __future__ import annotations
@@ -26,10 +27,8 @@ _PNM = re.compile(rb"P[1-6fF](?:\s(?:\s|#[^\r\n]*[\r\n])*(\d+))(?:\s(?:\s|#[^\r\
 _OS2 = re.compile(rb"BM.{12}\x0c\0\0\0", re.DOTALL)
 # A BMP of run lengths, some of which OpenCV misreads.
 _RUNS = re.compile(rb"BM.{12}(?!\x0c).{16}[\1\2]", re.DOTALL)
-# Kinds of blocks in a GIF, and the flag of a colour table.
-_EXTENSION, _IMAGE, _TABLE = 0x21, 0x2C, 0x80
-# Pillow's plugins for files that may have a palette.
-_WITH_PALETTE = {b"GI": "Gif", b"BM": "Bmp"}
+# A BMP of 8 bits or less.
+_INDEXED = re.compile(rb"BM.{12}(?:\x0c\0{3}.{6}|(?!\x0c).{14})[\1-\10]\0", re.DOTALL)
 # TIFF photometric interpretations.
 _GREYS, _RGB, _PALETTE, _CMYK = (0, 1), 2, 3, 5
 # TIFF extra sample: an alpha that the colours aren't multiplied by.
@@ -43,7 +42,7 @@ _MOST_VALUES = 1 << 31
 
 
 def size_in_header(buffer: memoryview | bytes) -> tuple[int, int] | None:
-    """Read height and width, and check them; None for a TIFF and kinds that aren't known here."""
+    """Read height and width, and check them; None if that is left to the decoder."""
     view = memoryview(buffer)
     head = bytes(view[:32])
     try:
@@ -53,8 +52,6 @@ def size_in_header(buffer: memoryview | bytes) -> tuple[int, int] | None:
         elif _is_webp(head):
             # The size of a canvas; without one, there are at most 16,383 x 16,383.
             width, height = (int.from_bytes(head[at : at + 3], "little") + 1 for at in (24, 27))
-        elif head.startswith(b"GIF8"):
-            width, height = struct.unpack_from("<HH", view, 6)
         elif re.match(rb"P[1-6fF]\s", head):
             found = _PNM.match(view)
             if found is None:
@@ -77,57 +74,19 @@ def _is_webp(head: bytes) -> bool:
     return head[:4] == b"RIFF" and head[8:16] == b"WEBPVP8X"
 
 
-def _images_of_gif(view: memoryview) -> int:
-    """Count the images of a GIF: a header, an optional colour table, then blocks."""
-    if len(view) < 13:
-        return 1
-    at, images = 13 + _table_bytes(view[10]), 0
-    while at + 10 <= len(view) and view[at] in (_EXTENSION, _IMAGE):
-        if view[at] == _IMAGE:
-            images += 1
-            at += 11 + _table_bytes(view[at + 9])
-        else:
-            at += 2
-        while at < len(view) and view[at]:  # Data sub-blocks, each with its length.
-            at += 1 + view[at]
-        at += 1
-    return images
-
-
-def _table_bytes(flags: int) -> int:
-    return 3 << (flags & 7) + 1 if flags & _TABLE else 0
-
-
 def decode(buffer: memoryview | bytes, indices: bool) -> NDArray[Any]:
     """Decode an image as stored; ``indices`` asks for those of a palette, if it has one."""
     view = memoryview(buffer)
     if tiff.is_tiff(view):
         return _tiff(buffer, indices)
     size_in_header(view)
-    if bytes(view[:4]) == b"GIF8":
-        _check_one(_images_of_gif(view))
-    elif _is_webp(bytes(view[:16])):
-        _check_one(sum(name == b"ANMF" for name, _ in exif.riff_chunks(view)))
-    kind = _WITH_PALETTE.get(bytes(view[:2]))
-    found = pillow.indices(buffer, kind) if indices and kind is not None else None
-    if found is not None:
-        return found
-    if _RUNS.match(view):
-        return pillow.colours(buffer, "Bmp", "a BMP of run lengths needs")
-    try:
-        return opencv.decode(buffer, "IMREAD_COLOR" if _OS2.match(view) else "IMREAD_UNCHANGED")
-    except ContentError:
-        if kind != "Gif":
-            raise
-    return pillow.colours(buffer, "Gif", "a GIF needs an OpenCV that was built with GIF, or")
-
-
-def _check_one(images: int) -> None:
-    if images > 1:
-        raise ContentError(
-            "a file of one image (a function as decode= makes one array of several)",
-            f"one of {images} pages or frames",
-        )
+    head = bytes(view[:16])
+    if _is_webp(head):
+        opencv.check_one(sum(name == b"ANMF" for name, _ in exif.riff_chunks(view)))
+    plugin = "Gif" if head[:4] == b"GIF8" else "Bmp"
+    if plugin == "Gif" or _RUNS.match(view) or (indices and _INDEXED.match(view)):
+        return pillow.decode(buffer, plugin, indices)
+    return opencv.decode(buffer, "IMREAD_COLOR" if _OS2.match(view) else "IMREAD_UNCHANGED")
 
 
 def _tiff(buffer: memoryview | bytes, indices: bool) -> NDArray[Any]:
@@ -144,13 +103,12 @@ def _tiff(buffer: memoryview | bytes, indices: bool) -> NDArray[Any]:
     except (struct.error, ValueError) as error:
         raise _damaged(error) from error
     opencv.check_size(height, width)
-    _check_one(pages)
+    opencv.check_one(pages)
     if is_cut_short:
         raise ContentError("a TIFF image", f"one cut short: {len(buffer)} bytes")
     colours = tags.get(tiff.PHOTOMETRIC)
-    found = pillow.indices(buffer, "Tiff") if indices and colours == _PALETTE else None
-    if found is not None:
-        return found
+    if indices and colours == _PALETTE:
+        return pillow.decode(buffer, "Tiff", indices)
     number = tags.get(tiff.FORMAT) or _UNSIGNED
     is_usual = bands == 1 or (bands == 3 and colours not in _GREYS)
     is_usual = is_usual and bits <= 8 and number == _UNSIGNED

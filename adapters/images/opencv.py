@@ -1,4 +1,4 @@
-"""Decoding by OpenCV, and the limit of an image's size."""
+"""Decoding by OpenCV, and the limits of images."""
 
 from __future__ import annotations
 
@@ -22,6 +22,15 @@ def check_size(height: int, width: int) -> None:
     if not 0 < height * width <= MOST_PIXELS:
         raise ContentError(
             f"an image of 1 to {MOST_PIXELS:,} pixels", f"one of {height} x {width} pixels"
+        )
+
+
+def check_one(images: int) -> None:
+    """Check that a file has one page or frame."""
+    if images > 1:
+        raise ContentError(
+            "a file of one image (a function as decode= makes one array of several)",
+            f"one of {images} pages or frames",
         )
 
 

@@ -1,7 +1,6 @@
 """Images that Pillow decodes, if it is installed.
 
-These are JPEG 2000, palette indices, TIFFs with alpha, BMPs of run lengths, and GIFs that OpenCV
-can't decode.
+These are GIFs, JPEG 2000, BMPs of run lengths, TIFFs with alpha and palette indices.
 
 Each function raises a ``ContentError`` for a damaged image, and an ``ImportError`` without Pillow.
 OpenCV isn't used for these. At 4.11, one wrong bit in the header of a JPEG 2000 may end the
@@ -35,12 +34,6 @@ SETTINGS = {
 """Pillow's settings, which worker processes take over."""
 
 
-def jpeg2000_size(buffer: memoryview | bytes) -> tuple[int, int]:
-    """Read height and width from a JPEG 2000's header, and check them."""
-    image = _opened(buffer, "Jpeg2K", "JPEG 2000 needs", is_loaded=False)
-    return image.height, image.width
-
-
 def jpeg2000(buffer: memoryview | bytes) -> NDArray[Any]:
     """Decode a JPEG 2000 as stored; Pillow keeps 16 bits only for one channel."""
     image = _opened(buffer, "Jpeg2K", "JPEG 2000 needs")
@@ -56,21 +49,16 @@ def jpeg2000(buffer: memoryview | bytes) -> NDArray[Any]:
     return np.array(image if image.mode in _MODES else image.convert("RGB"))
 
 
-def indices(buffer: memoryview | bytes, name: str) -> NDArray[np.uint8] | None:
-    """Read palette indices by a plugin; None for an image that has grey levels in order instead."""
-    bits_at = 24 if buffer[14:15] == b"\x0c" else 28  # The header of OS/2 is shorter.
-    if name == "Bmp" and int.from_bytes(buffer[bits_at : bits_at + 2], "little") > 8:
-        return None
-    image = _opened(buffer, name, "the indices of a GIF, BMP or TIFF with a palette need")
-    return np.array(image, np.uint8) if image.mode == "P" else None
+def decode(buffer: memoryview | bytes, plugin: str, indices: bool) -> NDArray[np.uint8]:
+    """Decode a GIF, BMP or TIFF by a plugin.
 
-
-def colours(buffer: memoryview | bytes, name: str, needs: str) -> NDArray[np.uint8]:
-    """Decode by a plugin: grey levels, or colours with alpha if there is transparency."""
-    image = _opened(buffer, name, needs)
-    if "transparency" in image.info:
-        return np.array(image.convert("RGBA"))
-    return np.array(image if image.mode == "L" else image.convert("RGB"))
+    The result has grey levels, or colours with alpha if there is transparency; with ``indices``,
+    those of a palette.
+    """
+    image = _opened(buffer, plugin, f"a {plugin.upper()} of this kind needs")
+    if image.mode != "L" and not (image.mode == "P" and indices):
+        image = image.convert("RGBA" if "transparency" in image.info else "RGB")
+    return np.array(image)
 
 
 def rgba_of_tiff(buffer: memoryview | bytes) -> NDArray[np.uint8]:
@@ -78,7 +66,7 @@ def rgba_of_tiff(buffer: memoryview | bytes) -> NDArray[np.uint8]:
     return np.array(_opened(buffer, "Tiff", "a transparent TIFF of 8 bits needs"), np.uint8)
 
 
-def _opened(buffer: memoryview | bytes, name: str, needs: str, is_loaded: bool = True) -> Any:
+def _opened(buffer: memoryview | bytes, name: str, needs: str) -> Any:
     """Open with a plugin itself: ``Image.open`` has its own size limit, and warns."""
     try:
         plugin: Any = importlib.import_module(f"PIL.{name}ImagePlugin")
@@ -87,8 +75,9 @@ def _opened(buffer: memoryview | bytes, name: str, needs: str, is_loaded: bool =
     try:
         image = getattr(plugin, f"{name}ImageFile")(io.BytesIO(buffer))
         opencv.check_size(image.height, image.width)
-        if is_loaded:
-            image.load()
+        if name == "Gif":
+            opencv.check_one(image.n_frames)
+        image.load()
     except ContentError:
         raise
     except Exception as error:  # Pillow raises many kinds for damaged files.

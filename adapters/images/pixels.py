@@ -61,12 +61,10 @@ def size_of(buffer: memoryview | bytes) -> tuple[int, int]:
         return _regular(_jpeg_header, buffer)[:2]
     if head == png.MAGIC:
         return png.size_of(buffer)
-    if head.startswith(pillow.JPEG2000_MAGICS):
-        return pillow.jpeg2000_size(buffer)
     claimed = formats.size_in_header(buffer)
     if claimed is not None:
         return claimed
-    height, width, _ = decoded(buffer, AS_STORED).shape  # TIFFs, too: OpenCV may turn them.
+    height, width, _ = decoded(buffer, AS_STORED).shape  # OpenCV may turn a TIFF.
     return height, width
 
 

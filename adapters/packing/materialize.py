@@ -43,8 +43,6 @@ from adapters.user_code import Gate
 
 _STEM, _FORMAT = "samples", "tfrecord"
 _SHARD_BYTES = 128 << 20
-# Samples that are looked at, all over the source, for shapes that differ.
-_LOOKS = 8
 # Polling interval while another process writes the same folder.
 _LOOK_SECONDS = 0.2
 
@@ -339,12 +337,12 @@ def _write_samples(folder: Path, stages: _Stages) -> None:
             run.complete(partial(_encoded, columns, treedef))
             return
         except LeafChanged as change:  # Later samples may have any shape.
-            columns[change.place] = _of_any_shape(columns[change.place])
+            columns[change.place] = replace(columns[change.place], kind=ARRAY, dtype="", shape=())
 
 
 def _columns_of(samples: _Samples, stages: _Stages) -> tuple[list[Column], Any]:
-    """Columns and structure that fit some of the samples, which are kept until they are written."""
-    first, treedef = flatten(samples.look(0))
+    """Columns and structure that fit the first sample."""
+    first, treedef = flatten(samples[0].content())
     names = names_of(treedef)
     if not first:
         raise ValueError("samples must hold at least one array, number or text, got none")
@@ -356,18 +354,7 @@ def _columns_of(samples: _Samples, stages: _Stages) -> tuple[list[Column], Any]:
             columns.append(Column.of_field(name, stages.fields[place], leaf))
         else:
             columns.append(Column.of_leaf(name, leaf))
-    for number in np.linspace(0, len(samples) - 1, _LOOKS).astype(int).tolist():
-        leaves, other = flatten(samples.look(number))
-        for place, leaf in enumerate(leaves) if other == treedef else ():
-            try:
-                columns[place].encoded(place, leaf)
-            except LeafChanged:
-                columns[place] = _of_any_shape(columns[place])
     return columns, treedef
-
-
-def _of_any_shape(column: Column) -> Column:
-    return replace(column, kind=ARRAY, dtype="", shape=())
 
 
 def _encoded(columns: Sequence[Column], treedef: Any, item: Item) -> bytes:
@@ -379,13 +366,12 @@ def _encoded(columns: Sequence[Column], treedef: Any, item: Item) -> bytes:
 
 
 class _Samples(Sequence[Item]):
-    """All samples of a source, each read once."""
+    """All samples of a source."""
 
     def __init__(self, stages: _Stages) -> None:
         self._source = stages.before
         self._count = len(stages.before)
         self._gate = Gate([("source", each) for each in stages.before.users_code])
-        self._kept: dict[int, Any] = {}
 
     def __len__(self) -> int:
         return self._count
@@ -393,14 +379,6 @@ class _Samples(Sequence[Item]):
     def __getitem__(self, number: Any) -> Any:
         return Item(f"sample {number}", number, None, partial(self._read, number))
 
-    def look(self, number: int) -> Any:
-        """Read a sample that will be written later."""
-        if number not in self._kept:
-            self._kept[number] = self._read(number)
-        return self._kept[number]
-
     def _read(self, number: int) -> Any:
-        if number in self._kept:
-            return self._kept.pop(number)
         with self._gate:
             return self._source.sample(number)

@@ -270,9 +270,10 @@ def test_nearest_of_a_jpeg():
 @pytest.mark.parametrize(("name", "flag"), [("area", cv2.INTER_AREA), ("cubic", cv2.INTER_CUBIC)])
 @pytest.mark.parametrize("image", [COLOURS, SIXTEEN])
 def test_interpolations_are_opencvs(name, flag, image):
-    decoder = ImageDecoder((9, 50), interpolation=name, channels=None, dtype="uint16")
+    width = 20 if name == "area" else 50
+    decoder = ImageDecoder((9, width), interpolation=name, channels=None, dtype="uint16")
     found = decoder.decode(encoded(image)).squeeze()
-    wanted = cv2.resize(image.astype(np.uint16), (50, 9), interpolation=flag)
+    wanted = cv2.resize(image.astype(np.uint16), (width, 9), interpolation=flag)
     np.testing.assert_array_equal(found, wanted)
 
 

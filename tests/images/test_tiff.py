@@ -65,7 +65,7 @@ def test_tiff_without_a_library(monkeypatch):
     for name in ("Tiff", "Gif", "Bmp"):
         monkeypatch.setitem(sys.modules, f"PIL.{name}ImagePlugin", None)
     for kind in ("palette", "GIF", "BMP"):
-        with pytest.raises(ImportError, match="palette need Pillow: pip install pillow"):
+        with pytest.raises(ImportError, match="of this kind needs Pillow: pip install pillow"):
             NEAREST.decode(DAMAGEABLE[kind])
 
 
