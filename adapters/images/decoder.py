@@ -98,7 +98,9 @@ class ImageDecoder:
     ) -> None:
         self.size = _size_of_row(size)
         self.crop = _one_of("crop", crop, _CROPS)
-        self.resize_short = None if resize_short is None else _side("resize_short", resize_short)
+        if resize_short is not None:
+            resize_short = check_integer("resize_short", resize_short, 1, " pixel")
+        self.resize_short = resize_short
         self.area = _interval("area", area)
         self.ratio = _interval("ratio", ratio)
         check_flag("flip", flip)
@@ -316,12 +318,8 @@ def _size_of_row(size: Any) -> tuple[int, int] | None:
         size = (size, size)
     if len(size) != 2:
         raise ValueError(f"size must be (height, width), a number or None, got {size!r}")
-    return _side("size", size[0]), _side("size", size[1])
-
-
-def _side(name: str, value: Any) -> int:
-    check_integer(name, value, 1, " pixel")
-    return operator.index(value)
+    height, width = (check_integer("size", side, 1, " pixel") for side in size)
+    return height, width
 
 
 def _one_of(name: str, value: Any, allowed: Sequence[Any]) -> Any:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import stat
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -132,41 +131,58 @@ def _folder(root: Path) -> Inputs:
     files = [(os.path.join(root, name), -1) for name in sorted(beside)]
     for label, folder, names in runs_of_classes(os.fspath(root), classes):
         files += [(os.path.join(folder, name), label) for name in names]
-    here = os.getcwd()
-    items = [
-        Item(path, number, label, partial(_read, path, here) if label >= 0 else _outside)
-        for number, (path, label) in enumerate(files)
-    ]
-    return Inputs(items, classes, digest([*classes, "", *(_stamp(path) for path, _ in files)]))
+    inputs = _files(files, range(len(files)), classes)
+    items = [item._replace(content=_outside) if item.label < 0 else item for item in inputs.items]
+    return replace(inputs, items=items)
 
 
 def _list(path: Path, root: Path) -> Inputs:
     """Read an ``.lst`` file, as MXNet's im2rec writes and reads it."""
-    items, here = [], os.getcwd()
-    for number, labels, name in lines_of_lst(os.fspath(path)):
-        label = labels[0] if len(labels) == 1 else np.array(labels)
-        file = os.path.join(root, name)
-        items.append(Item(file, number, label, partial(_read, file, here)))
-    text = os.fsdecode(path.read_bytes())
-    return Inputs(items, None, digest([text, *(_stamp(item.name) for item in items)]))
+    lines = list(lines_of_lst(os.fspath(path)))
+    files = [
+        (os.path.join(root, name), labels[0] if len(labels) == 1 else np.array(labels))
+        for _, labels, name in lines
+    ]
+    return _files(files, [number for number, _, _ in lines], None)
+
+
+def _files(
+    files: Sequence[tuple[str, Any]], ids: Sequence[int], classes: list[str] | None
+) -> Inputs:
+    """Make inputs of files and their labels."""
+    source = open_images([(file, 0) for file, _ in files])
+    return _unchanged(source, range(len(files)), [label for _, label in files], ids, classes)
 
 
 def _images(source: ImageSource, chosen: Sequence[int] | None = None) -> Inputs:
-    """Make inputs of labelled files, unchanged: all of them, or those chosen."""
+    """Make inputs of labelled files: all of them, or those chosen."""
     numbers = range(len(source)) if chosen is None else chosen
     labels = source.labels.tolist()
+    own = [labels[number] for number in numbers]
+    return _unchanged(source, numbers, own, range(len(numbers)), source.classes)
+
+
+def _unchanged(
+    source: ImageSource,
+    numbers: Sequence[int],
+    labels: Sequence[Any],
+    ids: Sequence[int],
+    classes: list[str] | None,
+) -> Inputs:
+    """Make inputs of the files with these numbers, unchanged."""
     items = [
-        Item(source.files.named(number), place, labels[number], _Stored(source, number))
-        for place, number in enumerate(numbers)
+        Item(source.files.named(number), identity, label, _Stored(source, number))
+        for number, label, identity in zip(numbers, labels, ids)
     ]
-    described = [*(source.classes or ()), "", repr([item.label for item in items])]
+    described = [*(classes or ()), "", repr(np.array(ids).tolist())]
+    described += [repr(np.asarray(label).tolist()) for label in labels]
     described += map(" ".join, zip(map(source.files.named, numbers), source.stamps(numbers)))
     own = np.array(numbers, np.int64)
 
     def fetch(wanted: NDArray[np.int64]) -> None:
         source.prefetch(own[wanted], elsewhere=False)
 
-    return Inputs(items, source.classes, digest(described), fetch)
+    return Inputs(items, classes, digest(described), fetch)
 
 
 class _Samples(Sequence[Item]):
@@ -219,29 +235,8 @@ def _held(content: Content) -> Content:
     return content
 
 
-def _read(path: str, folder: str) -> bytes:
-    """Read a file whose path is relative to a folder: processes have a working directory each."""
-    place = os.path.join(folder, path)
-    try:
-        if not stat.S_ISREG(os.stat(place).st_mode):  # Opening a pipe would block.
-            raise ContentError("a file", "something else")
-        with open(place, "rb") as file:
-            return file.read()
-    except OSError as error:
-        error.filename = path
-        raise
-
-
 def _outside() -> bytes:
     raise ContentError("a file in the folder of its class", "one beside these folders")
-
-
-def _stamp(path: str) -> str:
-    try:
-        status = os.stat(path)
-    except OSError:
-        return f"{path} missing"
-    return f"{path} {status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}"
 
 
 def _is_column(member: Any) -> bool:

@@ -40,8 +40,6 @@ _TASKS_AHEAD, _TASKS_AHEAD_ELSEWHERE = 8, 3
 # cluster (two cores), short compared with a file; its data fits into memory several times.
 _TASK_SECONDS, _TASK_BYTES = 0.2, 8 << 20
 _FIRST_ITEMS, _MOST_ITEMS = 8, 1024
-# The last tasks usually have at least 1/8 of the others' inputs: 25 ms.
-_LEAST_SHARE = 8
 # Inputs fetched ahead from a store: as many requests at once.
 _EXPECTED_ITEMS = 64
 _FORGOTTEN = (
@@ -124,11 +122,7 @@ def outcomes_of(
         while first < len(inputs) or waiting:
             while first < len(inputs) and len(waiting) <= ahead:
                 if workers.elsewhere:
-                    left = len(inputs) - first
-                    # Few inputs near the end, so that workers finish together.
-                    share = max(-(-left // (2 * workers.count)), _FIRST_ITEMS)
-                    size = min(left, length, max(share, length // _LEAST_SHARE))
-                    items = _portable(inputs, range(first, first + size))
+                    items = _portable(inputs, range(first, min(first + length, len(inputs))))
                     task = Task(items, range(len(items)), encode, skip, True)
                 else:
                     if first + 1 > expected - _EXPECTED_ITEMS // 2:

@@ -52,7 +52,6 @@ class Chain(BatchTransform):
                 raise TypeError(f"transforms[{place}] must be callable, got None")
         self.functions = tuple(transforms)
         """Transforms that it calls, in order."""
-        self.copies = False
         self.keeps_nothing = all(getattr(each, "keeps_nothing", False) for each in transforms)
         self.thread_safe = all(map(is_thread_safe, transforms))
         """True if several threads may call it at once."""
@@ -90,7 +89,7 @@ class Chain(BatchTransform):
                     f"transforms[{place}] ({_name_of(transform)}) must return a batch, got None"
                 )
             # A user's function may keep a reference to what it returns.
-            own = ours is not None and ours.keeps_nothing and (own or ours.copies)
+            own = own and ours is not None and ours.keeps_nothing
         return batch
 
 

@@ -35,7 +35,6 @@ class OneHot(BatchTransform):
     """
 
     draws = False
-    copies = False
 
     def __init__(
         self,

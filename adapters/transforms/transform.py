@@ -47,8 +47,6 @@ class BatchTransform(abc.ABC):
     """True if only the caller refers to the returned batch, as no other function is called."""
     draws = True
     """True if it needs a generator."""
-    copies = True
-    """True if a call returns arrays that no other object refers to."""
 
     def __init_subclass__(cls, **arguments: Any) -> None:
         super().__init_subclass__(**arguments)
