@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,19 +71,12 @@ def _resized(encoded: bytes, short: int) -> NDArray[Any]:
             f"one of {height} x {width}, whose shorter side is to have {short}",
         )
     decoder = ImageDecoder(resize_short=short)
-    array = npy.read(encoded) if encoded.startswith(npy.MAGIC) else None
-    if array is None:
-        by_kernel = encoded.startswith(_JPEG)
-        channels: tuple[int, ...] = (1,) if by_kernel and is_grey_jpeg(encoded) else (3,)
-    else:
-        by_kernel = array.dtype == np.uint8 and array.shape[2:] in ((), (1,), (3,))
-        channels = array.shape[2:]
-    if by_kernel:
-        resized = decoder.decode(encoded)[:, :, : math.prod(channels)]
-    else:
-        crop = decoder.crop_of(height, width, None)
-        resized = cropped(encoded, crop, (crop.height, crop.width), AS_STORED)
-    return resized[:, :, 0] if not channels else resized
+    if encoded.startswith(_JPEG):
+        return decoder.decode(encoded)[:, :, : 1 if is_grey_jpeg(encoded) else 3]
+    crop = decoder.crop_of(height, width, None)
+    resized = cropped(encoded, crop, (crop.height, crop.width), AS_STORED)
+    is_flat = encoded.startswith(npy.MAGIC) and npy.read(encoded).ndim == 2
+    return resized[:, :, 0] if is_flat else resized
 
 
 def _jpeg(pixels: NDArray[Any], quality: int) -> bytes:
