@@ -170,7 +170,7 @@ class ImageDecoder:
         if self.draws and rng is None:
             raise ValueError("rng must be a numpy.random.Generator for a random crop or flip")
         # Only a part of a JPEG may be decoded, so its crop comes first.
-        by_kernel = self._wanted.by_kernel and kernel.may_decode(buffer)
+        by_kernel = self._wanted.by_kernel and bytes(buffer[:1]) in kernel.FIRST_BYTES
         image = None if by_kernel or is_jpeg(buffer) else decoded(buffer, self._wanted)
         height, width = size_of(buffer) if image is None else image.shape[:2]
         crop = self.crop_of(height, width, rng)

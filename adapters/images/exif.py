@@ -26,9 +26,8 @@ _NAME = b"Exif\0\0"
 
 def orientation(buffer: memoryview | bytes) -> int:
     """Return EXIF's 1 to 8; 1 if an image has none or is damaged."""
-    head = bytes(buffer[:12])
-    find = _of_jpeg if head[:3] == _JPEG else _of_webp if head[8:] == b"WEBP" else _of_png
-    block = find(buffer)
+    block = next(_blocks(memoryview(buffer)), memoryview(b""))
+    block = block[len(_NAME) :] if bytes(block[: len(_NAME)]) == _NAME else block
     if not tiff.is_tiff(block):
         return 1
     try:
@@ -61,23 +60,6 @@ def jpeg_segments(view: memoryview) -> Iterator[tuple[int, memoryview]]:
         at = end
 
 
-def _of_jpeg(buffer: memoryview | bytes) -> memoryview:
-    view = memoryview(buffer)
-    for marker, data in jpeg_segments(view):
-        if marker == _APP1 and bytes(data[: len(_NAME)]) == _NAME:
-            return data[len(_NAME) :]
-    return view[:0]
-
-
-def _of_png(buffer: memoryview | bytes) -> memoryview:
-    view = memoryview(buffer)
-    if bytes(view[:8]) == png.MAGIC:
-        for kind, chunk in png.chunks(view):
-            if kind == b"eXIf":
-                return chunk[8:-4]
-    return view[:0]
-
-
 def riff_chunks(view: memoryview) -> Iterator[tuple[bytes, memoryview]]:
     """Yield the chunks of a WebP: a name, u32 bytes and data, padded to even sizes."""
     at = 12
@@ -87,9 +69,14 @@ def riff_chunks(view: memoryview) -> Iterator[tuple[bytes, memoryview]]:
         at += 8 + size + size % 2
 
 
-def _of_webp(buffer: memoryview | bytes) -> memoryview:
-    view = memoryview(buffer)
-    for kind, data in riff_chunks(view):
-        if kind == b"EXIF":
-            return data[len(_NAME) :] if bytes(data[: len(_NAME)]) == _NAME else data
-    return view[:0]
+def _blocks(view: memoryview) -> Iterator[memoryview]:
+    """Yield the blocks of EXIF, perhaps with its name."""
+    head = bytes(view[:12])
+    if head[:3] == _JPEG:
+        for marker, data in jpeg_segments(view):
+            if marker == _APP1 and bytes(data[: len(_NAME)]) == _NAME:
+                yield data
+    elif head[:8] == png.MAGIC:
+        yield from (chunk[8:-4] for kind, chunk in png.chunks(view) if kind == b"eXIf")
+    elif head[8:] == b"WEBP":
+        yield from (data for kind, data in riff_chunks(view) if kind == b"EXIF")

@@ -123,7 +123,7 @@ def _tiff(buffer: memoryview | bytes, indices: bool) -> NDArray[Any]:
         # OpenCV multiplies 8-bit colours by their alpha.
         is_multiplied = bands == 4 and bits == 8 and tags.get(tiff.EXTRA) == _UNASSOCIATED
         if is_multiplied and not (image[:, :, 3] == 255).all():
-            return pillow.rgba_of_tiff(buffer)
+            return pillow.decode(buffer, "Tiff", False)
         return image
     image = _by_tifffile(buffer, tags, bands, bits)
     if not is_cmyk:

@@ -30,7 +30,7 @@ from adapters.images.geometry import Crop, reduced, reduction
 
 log = logging.getLogger("adapters")
 # First bytes of JPEGs and of raw images, which aren't decoded smaller.
-_JPEG, _RAW = b"\xff", b"\x93"
+FIRST_BYTES = _JPEG, _RAW = b"\xff", b"\x93"
 _NAME = "adapters.images._kernel"
 # As in ``native/module.c``; it changes when a function is added or its arguments change.
 _VERSION = 11
@@ -127,11 +127,6 @@ def decode(
         buffers, pieces, numbers, crops, key, counters, out, shape, channels_first, table
     )
     return [place for place, is_done in enumerate(outcomes) if not is_done] if 0 in outcomes else ()
-
-
-def may_decode(buffer: memoryview | bytes) -> bool:
-    """True if the buffer begins like an image that the kernel decodes."""
-    return bytes(buffer[:1]) in (_JPEG, _RAW)
 
 
 def decode_crop(buffer: memoryview | bytes, crop: Crop, target: Target) -> bool:

@@ -52,18 +52,13 @@ def jpeg2000(buffer: memoryview | bytes) -> NDArray[Any]:
 def decode(buffer: memoryview | bytes, plugin: str, indices: bool) -> NDArray[np.uint8]:
     """Decode a GIF, BMP or TIFF by a plugin.
 
-    The result has grey levels, or colours with alpha if there is transparency; with ``indices``,
-    those of a palette.
+    The result has grey levels, or colours with alpha if there is transparency, as stored; with
+    ``indices``, those of a palette. A TIFF is upright.
     """
     image = _opened(buffer, plugin, f"a {plugin.upper()} of this kind needs")
-    if image.mode != "L" and not (image.mode == "P" and indices):
+    if image.mode not in ("L", "RGBA") and not (image.mode == "P" and indices):
         image = image.convert("RGBA" if "transparency" in image.info else "RGB")
     return np.array(image)
-
-
-def rgba_of_tiff(buffer: memoryview | bytes) -> NDArray[np.uint8]:
-    """Decode a TIFF's colours as stored, and its alpha; uint8 (height, width, 4), upright."""
-    return np.array(_opened(buffer, "Tiff", "a transparent TIFF of 8 bits needs"), np.uint8)
 
 
 def _opened(buffer: memoryview | bytes, name: str, needs: str) -> Any:

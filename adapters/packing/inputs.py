@@ -120,7 +120,7 @@ def inputs_of(source: Any, root: str | os.PathLike[str] | None) -> Inputs:
     fingerprint = None
     if isinstance(source, tuple) and all(map(_is_column, source)):
         fingerprint = digest(map(_described, source))
-    return Inputs(_Samples(as_source(source)), None, fingerprint)
+    return Inputs(_Labelled(as_source(source)), None, fingerprint)
 
 
 def _folder(root: Path) -> Inputs:
@@ -185,19 +185,28 @@ def _unchanged(
     return Inputs(items, classes, digest(described), fetch)
 
 
-class _Samples(Sequence[Item]):
-    """Items of a source, made on access."""
+class Samples(Sequence[Item]):
+    """Base class of items of a source, made on access."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
+        self._count = len(source)  # A data set may grow.
         self._gate = Gate([("source", each) for each in source.users_code])
 
     def __len__(self) -> int:
-        return len(self.source)
+        return self._count
+
+    def read(self, number: int) -> Any:
+        """Read a sample; users' code runs in one thread at a time unless it is thread-safe."""
+        with self._gate:
+            return self.source.sample(number)
+
+
+class _Labelled(Samples):
+    """Images and labels of a source."""
 
     def __getitem__(self, number: Any) -> Any:
-        with self._gate:
-            sample = self.source.sample(number)
+        sample = self.read(number)
         if not isinstance(sample, tuple) or len(sample) != 2:
             raise TypeError(
                 f"source must give (image, label), got {type(sample).__name__} for sample {number}"
@@ -290,7 +299,7 @@ def _in_runs(items: Sequence[Item]) -> bool:
 
 def labels_in(items: Sequence[Item], numbers: NDArray[np.int64]) -> NDArray[Any] | None:
     """Return one label each; None if items have several, or labels aren't known yet."""
-    if isinstance(items, _Samples):
+    if isinstance(items, Samples):
         try:
             known = items.source.labels_of(numbers)
         except Exception:  # Damage is reported when the sample is packed.

@@ -15,7 +15,7 @@ import numpy as np
 
 from adapters.images import ImageDecoder
 from adapters.images.decoder import halves
-from adapters.packing.inputs import Inputs, Item, digest
+from adapters.packing.inputs import Inputs, Item, Samples, digest
 from adapters.packing.manifest import Manifest
 from adapters.packing.run import FolderInUseError, Run, locked_folder, unlock
 from adapters.records import CODECS, RecordFiles
@@ -39,7 +39,6 @@ from adapters.sources.features import Field
 from adapters.sources.imagefiles import ImageSource, ImageTuples
 from adapters.sources.records import ExampleSource
 from adapters.structure import flatten
-from adapters.user_code import Gate
 
 _STEM, _FORMAT = "samples", "tfrecord"
 _SHARD_BYTES = 128 << 20
@@ -323,7 +322,7 @@ def _write(folder: Path, stages: _Stages) -> None:
 
 
 def _write_samples(folder: Path, stages: _Stages) -> None:
-    samples = _Samples(stages)
+    samples = _Whole(stages.before)
     columns, treedef = _columns_of(samples, stages)
     fingerprint = stages.version if stages.is_known else None
     fetch = partial(stages.before.prefetch, elsewhere=False)
@@ -340,7 +339,7 @@ def _write_samples(folder: Path, stages: _Stages) -> None:
             columns[change.place] = replace(columns[change.place], kind=ARRAY, dtype="", shape=())
 
 
-def _columns_of(samples: _Samples, stages: _Stages) -> tuple[list[Column], Any]:
+def _columns_of(samples: _Whole, stages: _Stages) -> tuple[list[Column], Any]:
     """Columns and structure that fit the first sample."""
     first, treedef = flatten(samples[0].content())
     names = names_of(treedef)
@@ -365,20 +364,8 @@ def _encoded(columns: Sequence[Column], treedef: Any, item: Item) -> bytes:
     return CODECS[_FORMAT].encode(record(columns, leaves))
 
 
-class _Samples(Sequence[Item]):
-    """All samples of a source."""
-
-    def __init__(self, stages: _Stages) -> None:
-        self._source = stages.before
-        self._count = len(stages.before)
-        self._gate = Gate([("source", each) for each in stages.before.users_code])
-
-    def __len__(self) -> int:
-        return self._count
+class _Whole(Samples):
+    """Whole samples of a source, read when they are written."""
 
     def __getitem__(self, number: Any) -> Any:
-        return Item(f"sample {number}", number, None, partial(self._read, number))
-
-    def _read(self, number: int) -> Any:
-        with self._gate:
-            return self._source.sample(number)
+        return Item(f"sample {number}", number, None, partial(self.read, number))

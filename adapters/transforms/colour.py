@@ -34,8 +34,8 @@ _TO_YIQ[1:] -= _TO_YIQ[1:].sum(axis=1, keepdims=True) / 3  # Greys have exactly 
 _FROM_YIQ = np.linalg.inv(_TO_YIQ)
 # Coefficients of uint8 images are multiples of 1 / 2**_BITS: an error of at most 0.1 of 255 values.
 _BITS = 12
-# Below it, sums of integers are exact in float32, and in the kernel.
-_EXACT_FLOAT32, _EXACT_INT32 = 1 << 24, 1 << 31
+# Below it, sums of integers are exact in the kernel.
+_EXACT_INT32 = 1 << 31
 
 
 class ColorJitter(BatchTransform):
@@ -116,12 +116,10 @@ class ColorJitter(BatchTransform):
         if not images.size:
             return images
         count = len(images)
-        drawn = {name: rng.uniform(*given, count) for name, given in self._factors.items()}
+        drawn = [rng.uniform(*given, count) for given in self._factors.values()]
         angle = rng.uniform(*self._hue, count)
         chosen = rng.random(count) < self._probability
-        brightness = np.where(chosen, drawn["brightness"], 1.0)
-        contrast = np.where(chosen, drawn["contrast"], 1.0)
-        saturation = np.where(chosen, drawn["saturation"], 1.0)
+        brightness, contrast, saturation = (np.where(chosen, each, 1.0) for each in drawn)
         angle = np.where(chosen, angle, 0.0)
         coloured = axes.channels == 3
         grey = np.zeros(count)
@@ -219,8 +217,7 @@ def apply(
     if kernel is not None and most < _EXACT_INT32:
         kernel.recolour(images, *shape, whole, added, _BITS, *within)
         return
-    dtype = np.float32 if most < _EXACT_FLOAT32 else np.float64
-    _apply_by_numpy(images, axes, whole.astype(dtype), added.astype(dtype), within, _BITS)
+    _apply_by_numpy(images, axes, whole.astype(float), added.astype(float), within, _BITS)
 
 
 def _apply_by_numpy(
