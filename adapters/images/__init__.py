@@ -9,7 +9,7 @@ from adapters.lazily import bound
 if TYPE_CHECKING:
     from adapters.images.decoder import ImageDecoder
     from adapters.images.pixels import decode, size_of, stored
-else:  # Array sources import this package only for the kernel's row copies.
+else:  # Array sources import this package only for the geometry of crops.
     __getattr__ = bound(
         __name__,
         {

@@ -70,19 +70,14 @@ def convert(
             if holds_images is None:
                 holds_images = guessed(payload, shard.format) == "image"
             try:
-                if shard.format == format:
-                    writer.write(bytes(payload))
-                elif not holds_images:
-                    if guessed(payload, shard.format) == "image":
-                        raise ContentError("no image, as in the first record", "an image")
-                    writer.write(bytes(payload))
-                else:
+                content = bytes(payload)
+                if shard.format != format and holds_images:
                     image, label = images.split(payload, shard.format)
-                    number_in_list = shard.codec.envelope.identity(payload)
-                    packed = CODECS[format].envelope.pack(
-                        bytes(image), label, number_in_list, floats
-                    )
-                    writer.write(packed)
+                    identity = shard.codec.envelope.identity(payload)
+                    content = CODECS[format].envelope.pack(bytes(image), label, identity, floats)
+                elif shard.format != format and guessed(payload, shard.format) == "image":
+                    raise ContentError("no image, as in the first record", "an image")
+                writer.write(content)
             except ContentError as error:
                 offset = int(shard.offsets[own])
                 raise RecordError(

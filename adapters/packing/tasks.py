@@ -198,7 +198,7 @@ def opened(executor: Any, workers: int | Literal["auto"]) -> Iterator[Workers]:
         priorities = itertools.count(-1, -1)  # A task runs after those submitted earlier.
 
         def submit(task: Callable[[], Any]) -> Any:
-            return executor.submit(_do, task, pure=False, priority=next(priorities))
+            return executor.submit(task, pure=False, priority=next(priorities))
 
         threads = sum(executor.nthreads().values())
         if not threads:
@@ -262,7 +262,3 @@ def _gathered(client: Any, future: Any) -> Any:
         raise
     future.release()
     return result
-
-
-def _do(task: Callable[[], Any]) -> Any:
-    return task()

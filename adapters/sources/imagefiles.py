@@ -333,9 +333,8 @@ class ImageTuples(Composite):
     @property
     def sample_bytes(self) -> float | None:
         """Average bytes of the files of a sample."""
-        sizes = [part.sample_bytes for part in self.parts]
-        known = [size for size in sizes if size is not None]
-        return sum(known) if len(known) == len(sizes) else None
+        known = [size for part in self.parts if (size := part.sample_bytes) is not None]
+        return sum(known) if len(known) == len(self.parts) else None
 
     def remedy(self, shape: tuple[int, ...]) -> str:
         """Advice on making arrays of unequal shapes equal."""

@@ -63,7 +63,8 @@ class Mixing(BatchTransform):
             return images
 
         batch = self.with_images(batch, change)
-        if not self.has_labels(batch):
+        is_single = not isinstance(batch, (tuple, list, dict)) or len(batch) < 2
+        if is_single and self._label is None:
             return batch
         return self.with_labels(batch, lambda labels: self._mixed(labels, *drawn))
 
@@ -73,13 +74,11 @@ class Mixing(BatchTransform):
         """Mix the labels of mixed images."""
         one_each = labels.ndim == 1 or labels.shape[1:] == (1,)
         whole = labels.dtype.kind in "biu"
-        if whole and not one_each and labels.size and not 0 <= labels.min() <= labels.max() <= 1:
-            raise ValueError(
-                f"labels must be one-hot to be mixed, got numbers {labels.min()} to {labels.max()} "
-                f"({labels.dtype}{labels.shape}): put OneHot(num_classes) before it: "
-                "Chain([OneHot(num_classes), ...])"
-            )
-        if whole and one_each and self._num_classes is None:
+        if one_each:
+            is_mixable = self._num_classes is not None
+        else:
+            is_mixable = not labels.size or 0 <= labels.min() <= labels.max() <= 1
+        if whole and not is_mixable:
             raise ValueError(
                 "labels must be one-hot, or numbers of a regression, to be mixed, got class "
                 f"numbers ({labels.dtype}{labels.shape}): give num_classes=, or put "

@@ -102,12 +102,6 @@ class BatchTransform(abc.ABC):
         path = _path(batch, self._label, 1, _LABELS, "label")
         return _changed(batch, path, "label", lambda labels: change(np.asarray(labels)))
 
-    def has_labels(self, batch: Any) -> bool:
-        """True if the batch has labels, or must have some."""
-        if self._label is not None:
-            return True
-        return isinstance(batch, (tuple, list, dict)) and len(batch) > 1
-
 
 def check_generator(rng: Any) -> None:
     """Check that ``rng`` is a generator."""
