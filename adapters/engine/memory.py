@@ -124,8 +124,18 @@ def open_shared(name: FileName, flags: int = os.O_RDWR) -> int:
 
     Raises:
         FileNotFoundError: That process has closed it.
+        PermissionError: That process doesn't let others read its memory.
     """
-    descriptor = os.open(name.path, flags)
+    try:
+        descriptor = os.open(name.path, flags)
+    except PermissionError as error:
+        raise PermissionError(
+            error.errno,
+            "a worker process may not open the training's shared memory: start the training as "
+            "the user that it runs as, without prctl(PR_SET_DUMPABLE, 0), or use threads "
+            "(use_multiprocessing=False)",
+            name.path,
+        ) from None
     if os.fstat(descriptor).st_ino != name.inode:
         os.close(descriptor)
         raise FileNotFoundError(f"{name.path} is another file by now")

@@ -18,7 +18,7 @@ from adapters.engine import usable_cpus
 from adapters.engine.serialization import SerializedPlan, load_plan
 from adapters.errors import FileChangedError
 from tests.engine.executors import end_idle_workers, opened, read, streamed, wait_until, workers
-from tests.engine.scripts import ended
+from tests.engine.scripts import ended, script
 from tests.engine.workloads import Numbers
 
 
@@ -67,11 +67,14 @@ def test_classes_stay_as_they_are_in_the_trainer(new_processes):
         state = "sent"
 
     class Refused(Exception):
+        __slots__ = ("why",)
         state = "sent"
 
     def transform(number: int) -> Sample:
         if number == 4:
-            raise Refused
+            error = Refused()
+            error.why = "slot"
+            raise error
         return Sample()
 
     with opened(Numbers(8), "processes-1", transform=transform) as engine:
@@ -80,7 +83,8 @@ def test_classes_stay_as_they_are_in_the_trainer(new_processes):
         assert read(engine, 1)[0][0].state == "changed"
         with pytest.raises(Refused) as caught:
             read(engine, 2)
-        assert (type(caught.value).state, Sample.state) == ("changed", "changed")
+        assert (Sample.state, type(caught.value).state) == ("changed", "changed")
+        assert caught.value.why == "slot"
 
 
 class Unopened(Numbers):
@@ -219,6 +223,19 @@ def test_what_consists_of_locks_keeps_its_state():
     event, line, semaphore = sent((event, line, threading.Semaphore(2)))
     assert (event.is_set(), line.get(timeout=20)) == (True, "first")
     assert [semaphore.acquire(blocking=False) for _ in range(3)] == [True, True, False]
+
+
+def test_trainer_that_hides_its_memory_gets_an_error_with_a_remedy():
+    text = """
+import ctypes
+for call in ((24, 19), (4, 0)):  # Without CAP_SYS_PTRACE, for root; PR_SET_DUMPABLE.
+    ctypes.CDLL(None).prctl(*call, 0, 0, 0)
+with opened(Numbers(4), "processes-1") as engine:
+    read(engine, 1)
+"""
+    with script(text) as running:
+        code, _, errors = running.finish(100)
+    assert (code, "prctl(PR_SET_DUMPABLE, 0), or use threads" in errors) == (1, True)
 
 
 def test_what_belongs_to_a_thread_is_not_sent():
