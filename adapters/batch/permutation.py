@@ -33,8 +33,6 @@ _ROUNDS = 8
 _MIN_BITS = 6
 # The step of SplitMix64's counter.
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-# Largest half for which a bijection is tabulated; the tables then take 0.8 MB.
-_MOST_TABULATED = 1 << 12
 
 
 def permute(positions: NDArray[np.int64], size: int, key: tuple[int, ...]) -> NDArray[np.int64]:
@@ -122,11 +120,6 @@ def permute_each(
     positions of 1,335. Tweaks are int64 ``(n,)``, or one number for all positions.
     """
     radices = _radices(size)
-    tabulated = max(radices) <= min(len(positions) - 1, _MOST_TABULATED)
-    if tabulated and (isinstance(tweaks, int) or (tweaks == tweaks[0]).all()):
-        # Tabulated: 35 against 190 us for 2,700.
-        tables = _tables(size, key, tweaks if isinstance(tweaks, int) else int(tweaks[0]))
-        return _inside(positions, size, lambda values, _: _tabulated_feistel(values, size, tables))
     if isinstance(tweaks, int):
         tweaks = np.full(len(positions), tweaks)
     if size <= 1 << _MIN_BITS:  # As in ``permute``, a row of the table for each tweak.
@@ -191,41 +184,6 @@ def _tweaked_feistel(
     images *= radices[1]
     images += low
     return images
-
-
-@functools.lru_cache(maxsize=16)
-def _tables(size: int, key: tuple[int, ...], tweak: int) -> list[NDArray[np.int64]]:
-    """Tabulate the addend of each round, by the other half.
-
-    Halves are reduced modulo their radix only at the end, so a table covers all possible sums.
-    """
-    (first, second), mixed = _radices(size), _mixed(np.array([tweak]), key)
-    keys: NDArray[np.uint32] = np.array(_tweaked_keys(key)[:_ROUNDS])
-    by_parity = []
-    for parity, (known, changed) in enumerate([(first, second), (second, first)]):
-        own, odd = keys[parity::2, :, np.newaxis].swapaxes(0, 1)
-        added = _mix(np.arange(known, dtype=np.uint32) + mixed * odd, own) >> np.uint32(1)
-        added = (added % np.uint32(changed)).astype(np.int64)
-        by_parity.append(np.concatenate([added] * (1 + _ROUNDS // 2), 1))
-    return [by_parity[number % 2][number // 2] for number in range(_ROUNDS)]
-
-
-def _tabulated_feistel(
-    values: NDArray[np.int64], size: int, tables: list[NDArray[np.int64]]
-) -> NDArray[np.int64]:
-    first, second = _radices(size)
-    high = values // second
-    low = values - high * second
-    for number, table in enumerate(tables):
-        if number % 2:
-            high += table.take(low)
-        else:
-            low += table.take(high)
-    high -= high // first * first
-    low -= low // second * second
-    high *= second
-    high += low
-    return high
 
 
 # --- numbers ---
