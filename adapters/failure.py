@@ -38,9 +38,7 @@ class Failure:
         attributes = {name: value for name, value in vars(error).items() if name != "__notes__"}
         lines = traceback.format_exception(type(error), error, error.__traceback__)
         text = f"\nTraceback in worker process {os.getpid()}:\n{''.join(lines).rstrip()}"
-        parts = _pickled((kind, args, members, attributes)) or _pickled(
-            (kind, _sendable(args), _picklable(members), _picklable(attributes))
-        )
+        parts = _pickled((kind, _sendable(args), _picklable(members), _picklable(attributes)))
         try:
             _opened(parts)
         except Exception:

@@ -117,7 +117,7 @@ class Dispatcher:
             fair = self._queue_size // (2 * executor.count)
             most = min(fair, int(executor.group_seconds / seconds)) if seconds else 1
             last = self._ready[-1] if self._ready else None
-            if last is not None and not last.alone and len(last.batches) < most:
+            if last is not None and len(last.batches) < most:
                 last.batches.append(future)
             else:
                 self._ready.append(Task([future]))
@@ -309,8 +309,8 @@ class Dispatcher:
             if not future.wanted:
                 self._close_batch(executor, task, future)
             else:
-                # One batch per task from now on: the next death loses none of the others.
-                self._ready.appendleft(Task([future], alone=True))
+                # One batch per task: the next death is blamed on one of them.
+                self._ready.appendleft(Task([future]))
 
     def _recover(self, executor: Executor, awaited: Future) -> None:
         """Replace dead workers."""

@@ -156,8 +156,6 @@ class Task:
     seconds: float = 0.0
     lost: bool = False
     """True if its worker died; it must be done again."""
-    alone: bool = False
-    """True if no other batch may join the task's one, in which a worker has died."""
 
 
 Done = Callable[[Task], None]
