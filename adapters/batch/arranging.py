@@ -26,8 +26,6 @@ from adapters.structure import as_array, flatten
 log = logging.getLogger("adapters")
 
 _GENERATORS = frozenset({"random", "numpy"})
-# Samples to try, if they can't be read, to find the size of one.
-_TRIES = 100
 
 
 def check_shuffle(shuffle: Any) -> None:
@@ -59,12 +57,10 @@ def order_of(
     source: Source | None = None,
     weights: Any = None,
     bucket_by: Any = None,
-    tolerant: bool = False,
 ) -> Order:
     """Make the order that these arguments describe.
 
-    ``size`` is None for a data set without an end, which can only be read in its own order. If
-    ``tolerant``, samples that can't be read are replaced.
+    ``size`` is None for a data set without an end, which can only be read in its own order.
     """
     blocks = blocks_of(shuffle)
     asked = {"shuffle": blocks, "weights": weights, "bucket_by": bucket_by}
@@ -73,7 +69,7 @@ def order_of(
         return Order(None, batch_size, False, seed, drop_remainder, shard)
     arrangement: Arrangement | None = None
     if source is not None:
-        arrangement = source.arranged(shuffle, seed, tolerant)
+        arrangement = source.arranged(shuffle, seed)
     if arrangement is not None:
         if weights is not None or bucket_by is not None:
             name = "weights" if weights is not None else "bucket_by"
@@ -93,7 +89,7 @@ def order_of(
             bucket_by = Buckets(checked_lengths("bucket_by", bucket_by))
         arrangement = bucket_by.of(size, bool(shuffle), seed)
     elif blocks is not None:
-        arrangement = blocks.of(size, bytes_of_samples(source, tolerant), seed)
+        arrangement = blocks.of(size, bytes_of_samples(source), seed)
         if source is not None:
             warn_if_sorted(arrangement, source, batch_size * shard[1])
     if arrangement is None:
@@ -102,39 +98,26 @@ def order_of(
     return Order(arrangement.size, batch_size, True, seed, drop_remainder, shard, arrangement)
 
 
-def bytes_of_samples(source: Source | None, tolerant: bool = False) -> float:
+def bytes_of_samples(source: Source | None) -> float:
     """Return the average stored size of a sample, in bytes.
 
-    If the source doesn't know, its first sample (if ``tolerant``, the first that can be read) is
-    measured. Random draws are seeded for that, so the result is the same in every process.
+    If the source doesn't know, its first sample is measured. Random draws are seeded for that, so
+    the result is the same in every process.
     """
     known = None if source is None else source.sample_bytes
     if known is None and source is not None:
-        known = float(sum(map(_bytes_of, flatten(_first(source, tolerant))[0])))
-    return max(1.0, known or 1.0)
-
-
-def _first(source: Source, tolerant: bool) -> Any:
-    failure: Exception | None = None
-    for number in range(min(_TRIES, len(source)) if tolerant else 1):
         with seeded(_GENERATORS):
             seed(_GENERATORS, 0, 0, 0, GLOBAL)
             try:
-                sample = source.sample(number)
+                known = float(sum(map(_bytes_of, flatten(source.sample(0))[0])))
             except Exception as error:
-                failure = failure or error
-                continue
-        if failure is not None:
-            log.warning(
-                "blocks are as large as sample %d makes them, as those before it can't be read, "
-                "which must be so on every shard, and where a state is loaded: %s: %s",
-                number,
-                type(failure).__name__,
-                failure,
-            )
-        return sample
-    assert failure is not None
-    raise failure
+                log.warning(
+                    "samples count as one byte each for the size of blocks, as sample 0 can't be "
+                    "read, which must be so on every shard, and where a state is loaded: %s: %s",
+                    type(error).__name__,
+                    error,
+                )
+    return max(1.0, known or 1.0)
 
 
 def _bytes_of(leaf: Any) -> int:

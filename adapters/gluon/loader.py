@@ -228,7 +228,6 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
                 source=source,
                 weights=weights,
                 bucket_by=bucket_by,
-                tolerant=on_error != "raise",
             )
             rollover = last_batch == "rollover"
             kind = samplers.RolloverBatchSampler if rollover else samplers.OrderBatchSampler

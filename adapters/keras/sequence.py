@@ -211,7 +211,6 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
             source=self._source,
             weights=weights,
             bucket_by=bucket_by,
-            tolerant=on_error != "raise",
         )
         check_order(order)
         code = self._source.users_code if isinstance(source, Source) else (source,)

@@ -123,15 +123,15 @@ class Mix(Concatenation):
             "select from its sources, and mix what comes of that"
         )
 
-    def arranged(self, shuffle: Any, seed: int, tolerant: bool = False) -> MixOrder:
+    def arranged(self, shuffle: Any, seed: int) -> MixOrder:
         """Return the order of the mix."""
         blocks = blocks_of(shuffle)
         own: list[Arrangement | None] = []
         for place, source in enumerate(self._sources):
             key = chosen(1 << 62, (seed, MIXED, place))
-            arrangement: Arrangement | None = source.arranged(shuffle, key, tolerant)
+            arrangement: Arrangement | None = source.arranged(shuffle, key)
             if arrangement is None and blocks is not None and not self._replacement:
-                arranged = blocks.of(len(source), bytes_of_samples(source, tolerant), key)
+                arranged = blocks.of(len(source), bytes_of_samples(source), key)
                 # A single block is permuted instead: all epochs at once, however short.
                 arrangement = arranged if arranged.blocks > 1 else None
             own.append(arrangement)

@@ -303,7 +303,7 @@ class Source(abc.ABC):
         """Labels of samples if they are cheap to get; None otherwise. CRCs aren't checked."""
         return None
 
-    def arranged(self, shuffle: Any, seed: int, tolerant: bool = False) -> Any:
+    def arranged(self, shuffle: Any, seed: int) -> Any:
         """Own order of the source, an ``Arrangement``; None if it has none."""
         return None
 
