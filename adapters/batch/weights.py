@@ -109,7 +109,8 @@ class Draws(Arrangement):
         wanted = uniform(positions, (self._seed, epoch, DRAWS)) * total
         # The first sample above it, which is none with weight 0.
         wanted = np.minimum(wanted, np.nextafter(total, 0))
-        return np.searchsorted(self._cumulated, wanted, "right")
+        numbers: NDArray[np.int64] = np.searchsorted(self._cumulated, wanted, "right")
+        return numbers
 
 
 def _first_wrong(weights: NDArray[Any]) -> str:
