@@ -47,8 +47,6 @@ class Arrangement(abc.ABC):
 
     size: int
     """Number of positions in an epoch."""
-    chunk = _BLOCK
-    """Positions evaluated per call; the overhead of a call equals about a thousand positions."""
 
     @abc.abstractmethod
     def numbers(self, epoch: int, positions: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -161,14 +159,13 @@ class Order:
                 first + start * count, first + stop * count, count, dtype=np.int64
             )
             return _read_only(self.numbers(epoch, positions))
-        chunk = _BLOCK if self.arrangement is None else self.arrangement.chunk
-        of_order = self.arrangement, self._positions, self.shard, self.seed, epoch, chunk
-        first, last = start // chunk, (stop - 1) // chunk
+        of_order = self.arrangement, self._positions, self.shard, self.seed, epoch
+        first, last = start // _BLOCK, (stop - 1) // _BLOCK
         samples = self._recent.block(*of_order, first)
         if last > first:
             rest = [self._recent.block(*of_order, number) for number in range(first + 1, last + 1)]
             samples = _read_only(np.concatenate([samples, *rest]))
-        return samples[start - first * chunk : stop - first * chunk]
+        return samples[start - first * _BLOCK : stop - first * _BLOCK]
 
     def prefetch(
         self, place: tuple[int, int, int], prefetch_hint: Callable[..., None], asked: bool = False
@@ -400,12 +397,11 @@ def _block(
     shard: tuple[int, int],
     seed: int,
     epoch: int,
-    chunk: int,
     number: int,
 ) -> NDArray[np.int64]:
     index, count = shard
-    start = number * chunk
-    stop = min(start + chunk, size // count)
+    start = number * _BLOCK
+    stop = min(start + _BLOCK, size // count)
     positions = np.arange(start * count + index, stop * count + index, count, dtype=np.int64)
     if arrangement is None:
         return _read_only(permute(positions, size, (seed, epoch, SAMPLES)))
