@@ -50,8 +50,6 @@ from adapters.batch.permutation import (
 from adapters.readahead import Window
 from adapters.sources import Source
 
-# Nearly all positions of a batch are in one or two windows, whose blocks are cached.
-_FEW_WINDOWS = 8
 _chosen = functools.lru_cache(maxsize=16)(chosen)
 log = logging.getLogger("adapters")
 # Samples whose labels are compared: the first of this order and of a full shuffle.
@@ -198,14 +196,8 @@ class BlockOrder(Arrangement):
         self, epoch: int, window: NDArray[np.int64], column: NDArray[np.int64]
     ) -> NDArray[np.int64]:
         """Blocks in these columns of the windows."""
-        first, last = int(window.min()), int(window.max())
-        if last - first > _FEW_WINDOWS:
-            slots = window * self.window + column
-            return permute_each(slots, self.blocks, (self.seed, epoch, BLOCKS), 0)
-        whole = self.blocks, self.window, self.seed, epoch
-        blocks = np.concatenate([_of_window(*whole, each) for each in range(first, last + 1)])
-        found: NDArray[np.int64] = blocks[(window - first) * self.window + column]
-        return found
+        slots = window * self.window + column
+        return permute_each(slots, self.blocks, (self.seed, epoch, BLOCKS), 0)
 
     # --- prefetch hints ---
 
@@ -250,7 +242,7 @@ class BlockOrder(Arrangement):
         if self.rest and self._with_rest(epoch)[0] == window and column == 0:
             found.append((self.blocks * self.block, self.size, hint))
         if columns % count or (begin + column) % count == index:
-            block = int(_of_window(self.blocks, self.window, self.seed, epoch, window)[column])
+            block = int(self._permuted(epoch, np.array([window]), np.array([column]))[0])
             found.append((block * self.block, (block + 1) * self.block, hint))
         return found
 
@@ -265,13 +257,6 @@ class BlockOrder(Arrangement):
         while window and self._begin(epoch, window) > position:
             window -= 1
         return window
-
-
-@functools.lru_cache(maxsize=64)
-def _of_window(blocks: int, window: int, seed: int, epoch: int, number: int) -> NDArray[np.int64]:
-    """Blocks of a window."""
-    slots = np.arange(number * window, min((number + 1) * window, blocks))
-    return permute_each(slots, blocks, (seed, epoch, BLOCKS), 0)
 
 
 def warn_if_sorted(arrangement: Arrangement, source: Source, batch_size: int) -> None:
