@@ -100,8 +100,8 @@ class Draws(Arrangement):
 
     def visits(self, number: int) -> bool:
         """Return True if the sample's weight isn't 0."""
-        run, place = divmod(number, _RUN)
-        return bool((self._runs[run] if run < len(self._runs) else self._tail)[place])
+        before = self._cumulated[number - 1] if number else 0.0
+        return bool(self._cumulated[number] > before)
 
     def numbers(self, epoch: int, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the samples drawn at these positions."""
