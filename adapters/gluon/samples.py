@@ -24,7 +24,7 @@ from adapters.errors import RecordError, note
 from adapters.generators import DECODE, Generators, Place, generator
 from adapters.gluon.ndarrays import as_ndarray, as_numpy, map_arrays
 from adapters.gluon.pipeline import Column, NativeOp, Pipeline, PythonOp, in_range, integers
-from adapters.gluon.stages import Stage, call
+from adapters.gluon.stages import Stage, call, uniforms
 from adapters.ownership import detached
 from adapters.seeding import seed, seed_with, seeded, seeds
 from adapters.sources import Source, Stored, stretch_of, take_rows
@@ -39,7 +39,6 @@ WHOLE_BATCH = _SEEDS + (1 << 32)
 """Stream for functions of a whole batch, above those for functions called per sample."""
 _SOURCE = WHOLE_BATCH + 1  # For the user's functions in a source, such as ``decode``.
 _OTHERS = WHOLE_BATCH + 2  # For functions that nothing else seeds, such as ``on_error``.
-_STAGES = WHOLE_BATCH + 3  # And above, for native ops.
 _NOT_NEGATIVE = 2**63 - 1  # Numbers from a user's sampler may be negative.
 
 
@@ -295,9 +294,8 @@ class Runner:
             return self._called([PythonOp((stage.block,))], state, request, place)
         drawn = np.empty((len(names), 0))
         if draws := stage.draws:
-            numbers = request.numbers & _NOT_NEGATIVE
-            rng_of = Generators(self._seed, request.key.epoch, _STAGES + place, numbers)
-            drawn = np.array([rng_of(row).random(draws) for row in range(len(names))])
+            stream = sum(isinstance(each, NativeOp) for each in self.runs[:place])
+            drawn = uniforms(self._seed, request.key.epoch, request.numbers, stream, draws)
         memory = request.allocate if place == len(self.runs) - 1 else np.empty
         column, *others = state.columns
         column = self._transformed(stage, column, drawn, memory, names)

@@ -21,6 +21,7 @@ from mxnet.gluon.data.vision import transforms
 from mxnet.util import is_np_array
 from numpy.typing import NDArray
 
+from adapters.batch.permutation import GOLDEN, mix_64
 from adapters.gluon.ndarrays import DTYPES, as_ndarray, copy_into
 from adapters.images.kernel import load
 from adapters.ownership import Allocate
@@ -213,6 +214,24 @@ def _cut(rows: Rows, x: int, y: int, width: int, height: int, allocate: Allocate
     out = allocate(window.shape, rows.dtype)
     np.copyto(out, window)
     return out
+
+
+# --- random numbers ---
+
+
+def uniforms(
+    seed: int, epoch: int, numbers: NDArray[np.int64], stream: int, count: int
+) -> NDArray[np.float64]:
+    """Draw ``count`` uniform numbers in [0, 1) for each sample, float64 ``(batch, count)``.
+
+    Uses SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014)
+    over a counter. ``stream`` is the number of the transform that draws.
+    """
+    start = np.random.SeedSequence((seed, epoch, stream)).generate_state(2, np.uint64)
+    state = mix_64(np.asarray(numbers, np.uint64) * GOLDEN + start[0]) ^ start[1]
+    steps = np.arange(1, count + 1, dtype=np.uint64) * GOLDEN
+    drawn: NDArray[np.float64] = (mix_64(state[:, None] + steps) >> np.uint64(11)) * 2.0**-53
+    return drawn
 
 
 # --- the known blocks ---
