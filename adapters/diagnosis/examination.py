@@ -30,7 +30,6 @@ from adapters.diagnosis.front_end import (
 )
 from adapters.diagnosis.report import Diagnosis
 from adapters.diagnosis.timing import (
-    LEAST_OF_A_ROUND,
     SKIPPED,
     SKIPPED_AGAIN,
     SKIPPED_OF_THE_SAME,
@@ -117,12 +116,11 @@ class FunctionTrainer:
         skipped, self._skipped = self._skipped, SKIPPED_AGAIN
         settled = settled_of(loader)
         with contextlib.closing(endless(loader)) as batches:
-            return timed(batches, self._step, seconds, skipped, settled, LEAST_OF_A_ROUND)
+            return timed(batches, self._step, seconds, skipped, settled)
 
     def same(self, batch: Any, seconds: float) -> Timing:
         """Train on one batch, again and again."""
-        again = itertools.repeat(batch)
-        return timed(again, self._step, seconds, SKIPPED_OF_THE_SAME, least=LEAST_OF_A_ROUND)
+        return timed(itertools.repeat(batch), self._step, seconds, SKIPPED_OF_THE_SAME)
 
     def copy_seconds(self, batch: Any, seconds: float) -> float | None:
         """Time ``to_device`` in seconds per batch; None without one."""
@@ -237,7 +235,7 @@ class Examination:
         """Measure the loader alone, in seconds per batch, and keep a batch for later."""
         skipped = SKIPPED_AGAIN if self._rounds else SKIPPED
         engine = engine_of(self._read)
-        least = LEAST_OF_A_ROUND if engine is None else _least_batches(engine.chosen)
+        least = 1 if engine is None else _least_batches(engine.chosen)
         with contextlib.closing(endless(self._read)) as batches:
             timing = timed(batches, None, self._seconds, skipped, settled_of(self._read), least)
             if self._batch is None:
@@ -344,4 +342,4 @@ def _count(settings: Settings) -> int:
 
 def _least_batches(settings: Settings) -> int:
     """Minimum number of batches in a round with these workers."""
-    return max(LEAST_OF_A_ROUND, min(_count(settings), _MOST_AT_ONCE))
+    return max(1, min(_count(settings), _MOST_AT_ONCE))

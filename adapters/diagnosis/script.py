@@ -31,7 +31,6 @@ from adapters.diagnosis.front_end import (
 )
 from adapters.diagnosis.report import Diagnosis
 from adapters.diagnosis.timing import (
-    LEAST_OF_A_ROUND,
     SKIPPED,
     SKIPPED_AGAIN,
     SKIPPED_OF_THE_SAME,
@@ -93,11 +92,11 @@ def diagnose_script(
         examination: Examination | None = None
         try:
             while examination is None or examination.goes_on:
-                whole = Clock(round_seconds, skipped, settled, LEAST_OF_A_ROUND)
+                whole = Clock(round_seconds, skipped, settled)
                 yield from whole.read(batches)
                 found, skipped = whole.stop(), SKIPPED_AGAIN
                 rest(engine_of(loader), found.batch_seconds)
-                repeated = Clock(round_seconds, SKIPPED_OF_THE_SAME, least=LEAST_OF_A_ROUND)
+                repeated = Clock(round_seconds, SKIPPED_OF_THE_SAME)
                 yield from repeated.read(itertools.repeat(whole.latest))
                 same = repeated.stop()
                 with observer.ignoring():

@@ -26,6 +26,7 @@ ROUNDS = 3
 _TIE = 0.95
 _QUEUES = (2, 4, 10, 32)
 _MOST_THREADS = 64
+_LEAST_BATCHES = 3
 _AUTO = "auto"
 
 
@@ -192,6 +193,8 @@ def _measured(plan: Plan, base: Settings, setting: Setting, seconds: float) -> t
         stream = engine.stream(0, 0, False)
         first = stream.next()
         batches = (stream.next() for _ in itertools.count())
-        timing = timed(batches, None, seconds, SKIPPED, lambda: engine.at_full_speed)
+        timing = timed(
+            batches, None, seconds, SKIPPED, lambda: engine.at_full_speed, _LEAST_BATCHES
+        )
     samples = samples_in(first)
     return samples, samples / timing.batch_seconds

@@ -13,9 +13,6 @@ from adapters.engine import Engine
 from adapters.seeding import process_generators, set_process_generators
 from adapters.structure import flatten
 
-LEAST_BATCHES = 3
-# Minimum if several rounds make one measurement.
-LEAST_OF_A_ROUND = 1
 # Batches before the timing starts: workers="auto" takes up to a dozen to choose its workers.
 SKIPPED = 14
 SKIPPED_AGAIN = 6
@@ -54,7 +51,7 @@ class Clock:
         seconds: float,
         skipped: int,
         settled: Callable[[], bool] = lambda: True,
-        least: int = LEAST_BATCHES,
+        least: int = 1,
         least_skipped: int = 0,
     ) -> None:
         self._settled = settled
@@ -110,7 +107,7 @@ def timed(
     seconds: float,
     skipped: int,
     settled: Callable[[], bool] = lambda: True,
-    least: int = LEAST_BATCHES,
+    least: int = 1,
 ) -> Timing:
     """Time a step on batch after batch, as ``Clock`` does; None only reads them."""
     clock, result = Clock(seconds, skipped, settled, least), None

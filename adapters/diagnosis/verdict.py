@@ -168,12 +168,15 @@ class Verdict(Figures):
     def ready_share(self) -> float | None:
         """Share of the batches that were ready when the step needed them.
 
-        None if unknown: without a step, or if ``t`` asks for more than the measured step does.
+        None if unknown: without a step, or if batches were ready at a step that is longer than
+        ``t``, and so perhaps not within ``t``.
         """
-        if self.same is None or not self.waits_seconds or (self.t or self.same) < self.same:
+        if self.same is None or not self.waits_seconds:
             return None
-        late = max(_LATE_SECONDS, _LATE_SHARE * (self.t or self.same))
-        return sum(wait <= late for wait in self.waits_seconds) / len(self.waits_seconds)
+        t = self.t or self.same
+        late = max(_LATE_SECONDS, _LATE_SHARE * t)
+        ready = sum(wait <= late for wait in self.waits_seconds)
+        return None if ready and t < self.same else ready / len(self.waits_seconds)
 
     @property
     def parts(self) -> dict[str, float]:

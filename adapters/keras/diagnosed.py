@@ -16,7 +16,6 @@ import numpy as np
 from adapters.diagnosis.ablation import Ablations, ablations_of
 from adapters.diagnosis.front_end import FrontEnd, Observer, settled_of
 from adapters.diagnosis.timing import (
-    LEAST_OF_A_ROUND,
     SKIPPED,
     Clock,
     Timing,
@@ -151,8 +150,7 @@ class ModelTrainer:
 
     def _fit(self, data: Any, seconds: float, skipped: int) -> Timing:
         sequence = data if isinstance(data, SafeSequence) else None
-        settled = settled_of(data)
-        ticks = _Ticks(Clock(seconds, skipped, settled, LEAST_OF_A_ROUND, _LEAST_SKIPPED))
+        ticks = _Ticks(Clock(seconds, skipped, settled_of(data), least_skipped=_LEAST_SKIPPED))
         report = [] if sequence is None else [WaitReport(sequence)]
         _build(self._model, data)
         with restored(self._model):

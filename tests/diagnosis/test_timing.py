@@ -50,7 +50,7 @@ def steps(fake: Time, seconds: float) -> Any:
     [
         (1.0, 3.0, 40.0, (10, 4.0)),
         (1.0, None, 10.0, (10, 1.0)),  # Batches are only read.
-        (50.0, None, 1.0, (3, 50.0)),  # However slow they are.
+        (50.0, None, 1.0, (1, 50.0)),  # However slow they are.
     ],
 )
 def test_batch_takes_what_loader_and_step_do(fake, seconds, step, limit, found):
