@@ -85,7 +85,7 @@ class SafeSequenceAdapter(Adapter):
         self._last_epoch = (
             self._progress.next_start()[0] + call.most_epochs - 1 if self.trains else 0
         )
-        self._inspection = _inspection(x) if self.trains else None
+        self._inspection = _inspection(x, call.model) if self.trains else None
         self._batches_per_report = 0
         """Batches that the trainer reports at once; 0 if it doesn't report any."""
         self._reported_in_epoch = 0
@@ -320,12 +320,36 @@ class SafeSequenceAdapter(Adapter):
         return stream
 
 
-def _inspection(sequence: SafeSequence) -> Any:
-    """Inspection of the first batches that are trained on, once per sequence; else None."""
+def _inspection(sequence: SafeSequence, model: Any) -> Any:
+    """Inspection of the first batches that a model is trained on, once per sequence; else None."""
     if sequence in _inspected or sequence.epoch or sequence._measured:
         return None
     from adapters.viewing.mistakes import Inspection
 
     _inspected.add(sequence)
     shuffled = sequence._plan.order.shuffle or sequence._source.whole_batches
-    return Inspection(shuffled, sequence._source)
+    return Inspection(shuffled, scales(model), sequence._source)
+
+
+# Layers that keep the range of values, and layers that multiply them by weights, by class name.
+_LEAVES_THEM = (
+    *("InputLayer", "Flatten", "Reshape", "Permute", "ZeroPadding", "Cropping", "Resizing"),
+    *("Random", "CenterCrop", "MaxPooling", "AveragePooling"),
+)
+_WEIGHS_THEM = ("Conv", "SeparableConv", "DepthwiseConv", "Dense")
+_KNOWN = ("Sequential", "Functional")
+
+
+def scales(model: Any) -> bool:
+    """True if a model may scale its input; False if its first weights get raw values."""
+    if type(model).__name__ not in _KNOWN:
+        return True
+    for layer in getattr(model, "operations", model.layers):  # Layers lack divisions, for example.
+        name = type(layer).__name__
+        if name in _KNOWN:
+            return scales(layer)
+        if name.startswith(_WEIGHS_THEM):
+            return False
+        if not name.startswith(_LEAVES_THEM):
+            return True
+    return True

@@ -36,15 +36,18 @@ class Inspection:
 
     Args:
         shuffled: True if the order of the samples is random.
+        scales: True if the model rescales values of 0 to 255, or may do so.
         source: The source of the batches; its labels are read if the first batches have one class.
     """
 
-    def __init__(self, shuffled: bool, source: Source | None = None) -> None:
+    def __init__(self, shuffled: bool, scales: bool = True, source: Source | None = None) -> None:
         self._shuffled = shuffled
+        self._scales = scales
         self._source = source
         self._left = LOOKS if log.isEnabledFor(logging.WARNING) else 0
         self._labels: list[NDArray[Any]] = []
         self._black = 0
+        self._bytes_as_floats = 0
 
     @property
     def done(self) -> bool:
@@ -71,6 +74,11 @@ class Inspection:
                     "seq.peek() shows them",
                     LOOKS,
                 )
+            if self._bytes_as_floats == LOOKS and not self._scales:
+                log.warning(
+                    "the images are floats of 0 to 255, and the model takes them as they are: "
+                    "divide by 255, or begin the model with keras.layers.Rescaling(1 / 255)"
+                )
             self._warn_of_labels()
 
     def _warn_of_labels(self) -> None:
@@ -89,8 +97,16 @@ class Inspection:
 
     def _look_at_images(self, x: Any) -> None:
         images = images_in(x)
-        if images is not None and not images[:, ::_STRIDE, ::_STRIDE].any():
+        if images is None:
+            return
+        some = images[:, ::_STRIDE, ::_STRIDE]
+        if not some.any():
             self._black += not images.any()
+        elif images.dtype.kind == "f" and images.ndim == x.ndim == 4:
+            low, high = some.min(), some.max()
+            # Whole numbers or three channels (a resized photograph); one channel may be any data.
+            is_photograph = images.shape[-1] == 3 or bool((some == np.floor(some)).all())
+            self._bytes_as_floats += low >= 0 and 100 < high <= 255 and is_photograph
 
     def _look_at_labels(self, y: Any) -> None:
         if self._shuffled:

@@ -447,8 +447,8 @@ def test_peek_within_an_epoch():
         assert peek.batches[index].tolist() == sequence[index][:8].tolist()
 
 
-def network() -> Any:
-    model = keras.Sequential([keras.layers.Flatten(), keras.layers.Dense(4)])
+def network(*first: Any) -> Any:
+    model = keras.Sequential([*first, keras.layers.Flatten(), keras.layers.Dense(4)])
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile("sgd", loss, run_eagerly=True)
     return model
@@ -468,11 +468,30 @@ def said(caplog: Any, model: Any, y: Any, shuffle: bool = False) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.name == "adapters.mistakes"]
 
 
-def test_mistakes_are_said_once(caplog):
-    (line,) = said(caplog, network(), SORTED)
-    assert "sorted by class" in line
+@pytest.mark.parametrize("first", [[], [keras.layers.RandomFlip()]], ids=["none", "another"])
+def test_mistakes_are_said_once(first, caplog):
+    lines = said(caplog, network(*first), SORTED)
+    assert ["divide by 255" in line for line in lines] == [True, False]
+    assert "sorted by class" in lines[1]
 
 
-@pytest.mark.parametrize(("y", "shuffle"), [(LABELS, False), (SORTED, True)])
-def test_no_mistakes(y, shuffle, caplog):
-    assert said(caplog, network(), y, shuffle) == []
+def divided() -> Any:
+    inputs = keras.Input((8, 8, 3))
+    return keras.Model(inputs, inputs / 255.0)
+
+
+def normalization() -> Any:
+    layer = keras.layers.Normalization(mean=0, variance=1)
+    return keras.Sequential([keras.Input((8, 8, 3)), layer])
+
+
+@pytest.mark.parametrize(
+    ("first", "y", "shuffle"),
+    [
+        (lambda: keras.layers.Rescaling(1 / 255), LABELS, False),
+        (normalization, SORTED, True),
+        (divided, LABELS, False),
+    ],
+)
+def test_no_mistakes(first, y, shuffle, caplog):
+    assert said(caplog, network(first()), y, shuffle) == []

@@ -17,7 +17,7 @@ IMAGES = RNG.integers(0, 256, (64, 8, 8, 3), np.uint8)
 
 def said(caplog: Any, batches: list[Any], **arguments: Any) -> list[str]:
     """What is said of these batches."""
-    inspection = Inspection(**{"shuffled": False, **arguments})
+    inspection = Inspection(**{"shuffled": False, "scales": False, **arguments})
     caplog.clear()
     with caplog.at_level(logging.WARNING, "adapters.mistakes"):
         for batch in batches:
@@ -90,8 +90,15 @@ def test_a_source_whose_labels_fail_is_innocent(caplog):
     assert said(caplog, batches_of(np.zeros(64, int)), source=source) == []
 
 
+@pytest.mark.parametrize(("dtype", "share"), [("f4", 1), ("f8", 1), ("f2", 1), ("f4", 0.9)])
+def test_floats_of_0_to_255(dtype, share, caplog):
+    """Whole ones, and photographs that are not."""
+    (line,) = said(caplog, batches_of(MIXED, images=IMAGES.astype(dtype) * share))
+    assert "divide by 255" in line
+
+
 def test_it_is_said_once_after_the_last_look_and_no_more(caplog):
-    inspection = Inspection(False)
+    inspection = Inspection(False, False)
     for batch in batches_of(BY_CLASS)[:-1]:
         inspection.look(batch)
     assert caplog.records == []
@@ -115,6 +122,11 @@ INNOCENT = {
     "no labels": [IMAGES[:16]] * LOOKS,
     "texts": [(np.array(["a"] * 16, object), MIXED[:16])] * LOOKS,
     "mostly black": batches_of(MIXED, images=WIDE * (np.arange(64) % 16 == 0)[:, None, None, None]),
+    "floats of 0 to 1": batches_of(MIXED, images=IMAGES.astype("f4") / 255),
+    "normalized floats": batches_of(MIXED, images=IMAGES.astype("f4") - 128),
+    "masks": batches_of(MIXED, images=(IMAGES > 99).astype("f4")),
+    "boards": batches_of(MIXED, images=IMAGES.astype("f4") // 30),
+    "spectrograms": batches_of(MIXED, images=IMAGES[..., :1].astype("f4") * 0.993),
     "tables": batches_of(MIXED, images=IMAGES.reshape(64, -1).astype("f4")),
     "nothing": [()] * LOOKS,
     "objects": [({"a": 1}, None)] * LOOKS,
@@ -127,10 +139,11 @@ def test_an_innocent_look_alike(name, caplog):
     assert said(caplog, INNOCENT[name]) == []
 
 
-def test_an_order_that_is_random_is_innocent(caplog):
+def test_a_model_that_scales_and_an_order_that_is_random_are_innocent(caplog):
+    assert said(caplog, batches_of(MIXED, images=IMAGES.astype("f4")), scales=True) == []
     assert said(caplog, batches_of(BY_CLASS), shuffled=True) == []
 
 
 def test_the_logger_switches_it_off(monkeypatch):
     monkeypatch.setattr(logging.getLogger("adapters.mistakes"), "disabled", True)
-    assert Inspection(False).done
+    assert Inspection(False, False).done
