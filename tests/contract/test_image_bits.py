@@ -277,12 +277,6 @@ def test_interpolations_are_opencvs(name, flag, image):
     np.testing.assert_array_equal(found, wanted)
 
 
-def test_area_of_many_bands_is_that_of_each():
-    decoder = ImageDecoder((7, 11), interpolation="area", channels=None)
-    found = decoder.decode(npy(np.dstack([COLOURS, COLOURS])))
-    np.testing.assert_array_equal(found, np.dstack([decoder.decode(npy(COLOURS))] * 2))
-
-
 @pytest.mark.parametrize("dtype", ["uint16", "float32"])
 def test_16_bits_are_cut_and_resized_as_8(dtype):
     rng = np.random.default_rng(5)

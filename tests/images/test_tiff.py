@@ -62,11 +62,12 @@ def test_tiff_without_a_library(monkeypatch):
     monkeypatch.setitem(sys.modules, "tifffile", None)
     with pytest.raises(ImportError, match=r"6 bands of 16 bits needs tifffile: pip install tiff"):
         AS_STORED.decode(DAMAGEABLE["bands"])
-    for name in ("Tiff", "Gif", "Bmp"):
+    for name in ("Tiff", "Gif", "Bmp", "Jpeg2K"):
         monkeypatch.setitem(sys.modules, f"PIL.{name}ImagePlugin", None)
-    for kind in ("palette", "GIF", "BMP"):
-        with pytest.raises(ImportError, match="of this kind needs Pillow: pip install pillow"):
-            NEAREST.decode(DAMAGEABLE[kind])
+    contents = [DAMAGEABLE[kind] for kind in ("palette", "GIF", "BMP")]
+    for content in (*contents, encoded(PHOTO, "JPEG2000")):
+        with pytest.raises(ImportError, match=r"^(a|JPEG).* needs Pillow: pip install pillow$"):
+            NEAREST.decode(content)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,6 @@ import pytest
 from adapters import RecordError, open_images, open_records, pack
 from adapters.cli import main
 from adapters.packing import verify
-from adapters.packing.tasks import opened
 from tests.cli.scripts import ended
 from tests.clusters import cluster, workers_of
 from tests.forking import forks
@@ -136,12 +135,6 @@ def test_forked_workers_do_not_keep_the_folder_locked(tmp_path, photos):
         with pytest.raises(RecordError, match="expected an image"):
             pack(photos, tmp_path / "x", executor=pool, **OPTIONS)
         assert pack(photos, tmp_path / "x", executor=pool, on_error="skip", **OPTIONS).packed
-
-
-def test_threads_are_as_many_as_usable_cpus(monkeypatch):
-    monkeypatch.setattr("adapters.packing.tasks.usable_cpus", lambda: 3)
-    with opened(None, "auto") as workers:
-        assert workers.count == 3
 
 
 @pytest.mark.parametrize("executor", [3, "tcp://127.0.0.1:8786", object()])

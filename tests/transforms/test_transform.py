@@ -148,11 +148,7 @@ NONE = Chain([MixUp(), lambda batch: None])
         (TypeError, "rng must be a numpy.random.Generator, got None", lambda: MixUp()(FLAT, None)),
         (ValueError, "image or images or pixel_values, got", lambda: drawn(MixUp(), {"x": 1})),
         (ValueError, "have an axis of channels more, got the shape", lambda: drawn(CutMix(), FLAT)),
-        (
-            ValueError,
-            r"labels must be in range\(3\)",
-            lambda: drawn(MixUp(num_classes=3), LABELLED),
-        ),
+        (ValueError, r"in range\(3\)", lambda: drawn(MixUp(num_classes=3), LABELLED)),
         (ValueError, r"value_range=\(0, 255\), say", lambda: drawn(JITTER, pictures(2) * 1.0)),
         (ValueError, r"within \(0.0, 1.0\), got -", lambda: drawn(JITTER, pictures(2) / 64 - 2)),
         (TypeError, "float for ColorJitter, got int64", lambda: drawn(JITTER, WHOLE_NUMBERS)),
