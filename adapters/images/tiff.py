@@ -50,7 +50,8 @@ def directories(buffer: memoryview | bytes) -> Iterator[Tags]:
     for entries in _entries(buffer):
         tags: Tags = {}
         for tag, code, _, field, place in entries:
-            number = _number(field, code, place) if code else None
+            is_inside = code and place + struct.calcsize(code) <= len(field)
+            number = int(struct.unpack_from(code, field, place)[0]) if is_inside else None
             known = tags.get(tag, 0)
             tags[tag] = None if number is None or known is None else max(number, known)
         yield tags
@@ -99,11 +100,6 @@ def _entries(buffer: memoryview | bytes) -> Iterator[list[_Entry]]:
         at += entry.size * entries
         is_inside = at + struct.calcsize(offset) <= len(view)
         at = struct.unpack_from(offset, view, at)[0] if is_inside else 0
-
-
-def _number(buffer: memoryview | bytes, code: str, at: int) -> int | None:
-    is_inside = at + struct.calcsize(code) <= len(buffer)
-    return int(struct.unpack_from(code, buffer, at)[0]) if is_inside else None
 
 
 def first_page(buffer: memoryview | bytes) -> tuple[Tags, int]:

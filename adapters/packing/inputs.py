@@ -91,6 +91,9 @@ def inputs_of(source: Any, root: str | os.PathLike[str] | None) -> Inputs:
     if isinstance(source, str):
         source = as_path(source)
     root = as_path(root) if isinstance(root, str) else root
+    is_path = isinstance(source, (str, os.PathLike))
+    if root is not None and not (is_path and not os.path.isdir(source)):
+        raise ValueError(f"root is for the paths in a list, got root={root!r} with another source")
     if is_url(source):
         if not names_images(source):
             raise ValueError(
@@ -98,7 +101,7 @@ def inputs_of(source: Any, root: str | os.PathLike[str] | None) -> Inputs:
                 f".lst or .csv file, arrays or a source, got {clean(source)!r}"
             )
         return _images(open_images(source, root=root))
-    if isinstance(source, (str, os.PathLike)):
+    if is_path:
         path = Path(source)
         if path.is_dir():
             return _folder(path)

@@ -93,7 +93,9 @@ def _listed(place: str) -> tuple[list[str], list[str]]:
     if manifest.packed != (records := sum(packed.records for packed in manifest.files)):
         wrong.append(f"{path}: {manifest.packed} packed, but {records} in its files")
     for packed in manifest.files:
-        named = _beside(place, packed.name)
+        named = os.path.join(os.path.dirname(place), packed.name)
+        if is_url(place):
+            named = folder_url(place) + escaped(place, packed.name)
         file = clean(named)
         try:
             found, size = _content_of(named)
@@ -123,13 +125,6 @@ def _manifest(place: str) -> Manifest:
         return Manifest.load(place)
     text, _ = request(place, lambda client, key: client.get_all(key))
     return Manifest.parse(text, clean(place))
-
-
-def _beside(place: str, name: str) -> str:
-    """Return the path of a file that a manifest names."""
-    if is_url(place):
-        return folder_url(place) + escaped(place, name)
-    return os.path.join(os.path.dirname(place), name)
 
 
 def _content_of(place: str) -> tuple[str, int]:

@@ -195,6 +195,7 @@ def test_others_file_of_the_manifests_name_stays(tmp_path, source, content):
         ({"workers": None}, TypeError, "workers must be"),
         ({"seed": -1}, ValueError, 'seed must be >= 0, "auto" or None, got -1'),
         ({"seed": "no"}, TypeError, "seed must be an integer >= 0"),
+        ({"root": "in"}, ValueError, "root is for the paths in a list, got root='in' with another"),
         ({"progress": True}, TypeError, "progress must be callable or None, got True"),
     ],
 )
