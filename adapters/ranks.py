@@ -196,7 +196,7 @@ def _horovod() -> RankReport | None:
 
 def _launchers() -> Iterator[RankReport | None]:
     """Innermost first: launchers of single processes before launchers of hosts."""
-    yield from map(_plain, ("torchrun", "horovodrun", "Open MPI"))
+    yield from map(_pair, ("torchrun", "horovodrun", "Open MPI"))
     yield from (_mpich(), _slurm(), _sagemaker())
 
 
@@ -214,15 +214,12 @@ def _number(name: str) -> int | None:
     return int(text) if re.fullmatch("-?[0-9]+", text) else None
 
 
-def _pair(launcher: str, rank: str, world: str) -> RankReport | None:
+def _pair(launcher: str, *names: str) -> RankReport | None:
+    rank, world = names or _VARIABLES[launcher]
     numbers = _number(rank), _number(world)
     if numbers[0] is None or numbers[1] is None:
         return None
     return RankReport(f"{launcher} ({rank}, {world})", numbers[0], numbers[1])
-
-
-def _plain(launcher: str) -> RankReport | None:
-    return _pair(launcher, *_VARIABLES[launcher])
 
 
 def _mpich() -> RankReport | None:
@@ -232,7 +229,7 @@ def _mpich() -> RankReport | None:
     own variables then take precedence, unless there are more processes than tasks: in that case
     ``mpiexec`` has started its daemons with ``srun``.
     """
-    report, task = _plain("MPICH"), _slurm_task()
+    report, task = _pair("MPICH"), _slurm_task()
     return report if report is None or task is None or report.world > task.world else None
 
 
@@ -242,7 +239,7 @@ def _slurm() -> RankReport | None:
     ``mpirun`` starts its daemons on the other hosts with ``srun``, and their processes inherit
     Slurm's variables. So these are ignored if Open MPI or MPICH reports a rank.
     """
-    return None if _plain("Open MPI") or _mpich() else _slurm_task()
+    return None if _pair("Open MPI") or _mpich() else _slurm_task()
 
 
 def _slurm_task() -> RankReport | None:

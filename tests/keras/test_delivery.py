@@ -16,7 +16,7 @@ from adapters import SafeSequence
 from adapters.keras import internals
 from tests.keras import recording
 from tests.keras.recording import TWO_THREADS, Recorder, built_recorder, epochs_of, sequence_of
-from tests.keras.samples import BATCH_SIZE, numbered
+from tests.keras.samples import numbered
 
 # Keras 3.6 warns on TensorFlow when the last execution of an epoch has fewer steps.
 pytestmark = pytest.mark.filterwarnings("ignore:Your input ran out of data:UserWarning")
@@ -266,9 +266,7 @@ def test_steps_beyond_the_last_batch():
     for steps in (BATCHES, BATCHES + 3):
         assert np.array_equal(model.predict(sequence, steps=steps, verbose=0), expected)
         sequence.load_state_dict({"epoch": 0, "batch": BATCHES - 2})
-        assert np.array_equal(
-            model.predict(sequence, steps=4, verbose=0), expected[-2 * BATCH_SIZE :]
-        )
+        assert np.array_equal(model.predict(sequence, steps=4, verbose=0), expected[-8:])
 
 
 @recording.SEVERAL_STEPS
