@@ -235,8 +235,8 @@ def test_pinned_tensors(monkeypatch):
 
     monkeypatch.setattr(torch, "empty", unpinned)
     kept: list[Any] = []
-    pinned = functools.partial(map_leaves, functools.partial(device._pinned_copy, "cpu"))
-    for copied in (device.for_torch, lambda: pinned):
+    pinned = functools.partial(device._pinned_copy, "cpu")
+    for copied in (device.for_torch, lambda: lambda batch: map_leaves(pinned, batch)):
         monkeypatch.setattr("adapters.keras.adapter.for_torch", copied)
         recorder = Recorder(on_host=False)
         with SafeSequence(numbered(29), BATCH_SIZE, transform=structured) as sequence:
