@@ -65,16 +65,14 @@ def read(
     As there is no CRC, ``verify`` looks for signs of a wrong length: a header within the data, data
     in the padding, or no header after the record.
     """
-    flag, start, length = _part(storage, offset, number, True)
-    pieces = [storage.read(start, length)]
-    if verify:
-        _check(storage, start, length, number)
+    pieces: list[memoryview] = []
+    end, flag = offset, _FIRST
     while flag not in (_WHOLE, _LAST):
-        flag, start, length = _part(storage, start + (length + 3 & ~3), number, False)
-        pieces += [memoryview(_MAGIC_BYTES), storage.read(start, length)]
+        flag, start, length = _part(storage, end, number, not pieces)
+        pieces += [memoryview(_MAGIC_BYTES)] * bool(pieces) + [storage.read(start, length)]
         if verify:
             _check(storage, start, length, number)
-    end = start + (length + 3 & ~3)
+        end = start + (length + 3 & ~3)
     if size is None and verify:
         _check_next(storage, end, number)
     if size is not None and size != end - offset:
@@ -84,10 +82,11 @@ def read(
 
 def end(storage: Storage, offset: int) -> int:
     """Return the end of the record at ``offset``, including padding."""
-    flag, start, length = _part(storage, offset, 0, True)
+    at, flag = offset, _FIRST
     while flag not in (_WHOLE, _LAST):
-        flag, start, length = _part(storage, start + (length + 3 & ~3), 0, False)
-    return start + (length + 3 & ~3)
+        flag, start, length = _part(storage, at, 0, at == offset)
+        at = start + (length + 3 & ~3)
+    return at
 
 
 def following(storage: Storage, last: int | None, broken: int) -> tuple[int, int]:

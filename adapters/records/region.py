@@ -21,13 +21,13 @@ from numpy.typing import NDArray
 
 from adapters.records.mapping import Reserved
 from adapters.remote import Cache, Head
+from adapters.remote.cache import USED_EVERY_SECONDS
 from adapters.remote.segments import PAGE_BYTES, Segment, entries_of
 
 log = logging.getLogger("adapters")
 
 # Records begin and end within a unit, so about 1 kB more than a record is fetched.
 MEMORY_UNIT_BYTES = 1024
-_USED_EVERY_SECONDS = 60.0
 # Worth it: with 8 files, batches of 64 and a full cache, units took a tenth of the CPU time.
 _LOOK_EVERY = 64
 
@@ -181,7 +181,7 @@ class CachedRegion(Region):
             True if one was evicted. Its disk space stays occupied until this region is released.
         """
         now, looks = time.monotonic(), self._cache.looks
-        is_due = now - self._used > _USED_EVERY_SECONDS
+        is_due = now - self._used > USED_EVERY_SECONDS
         if not is_due and looks == self._looks:
             return False
         segments = [*self._segments.values()]

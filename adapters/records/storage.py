@@ -78,11 +78,13 @@ class MappedFile:
         self._view: memoryview | None = None
 
     def read(self, offset: int, size: int) -> memoryview:
-        """Return these bytes without a copy; fewer if the file ends before."""
+        """Return these bytes, uncopied if possible; fewer if the file ends before."""
         try:
             return self.whole_view()[offset : offset + size]
         except NoMapError:
-            return self._copy_of(offset, size)
+            with self._readable() as file:
+                file.seek(offset)
+                return memoryview(file.read(size))
 
     def whole_view(self) -> memoryview:
         """Return a view of the whole file."""
@@ -139,12 +141,6 @@ class MappedFile:
                         view = self._view = _mapped(file.fileno(), self.size)
                         _mapped_files.add(self)
             return view or memoryview(b"")
-
-    def _copy_of(self, offset: int, size: int) -> memoryview:
-        """Return a copy of these bytes, when there is no space for a map."""
-        with self._readable() as file:
-            file.seek(offset)
-            return memoryview(file.read(size))
 
     def _readable(self) -> IO[bytes]:
         """Open the file for mapping; an ``InflatedFile`` inflates it first."""

@@ -84,18 +84,7 @@ def read(
     storage: Storage, offset: int, number: int, verify: bool = True, size: int | None = None
 ) -> memoryview:
     """Return the payload of the record at ``offset``, uncopied; ``verify`` checks both CRCs."""
-    header = storage.read(offset, HEADER.size) if offset >= 0 else memoryview(b"")
-    if len(header) < HEADER.size:
-        found = max(0, storage.size - offset)
-        raise cut_short(storage.name, number, offset, OVERHEAD_BYTES, found)
-    length, crc = HEADER.unpack(header)
-    if verify:
-        expected = masked_crc(header[:8])
-        if crc != expected:
-            raise _wrong_crc(storage.name, number, offset, "length", crc, expected)
-    if offset + length + OVERHEAD_BYTES > storage.size:
-        needed = length + OVERHEAD_BYTES
-        raise cut_short(storage.name, number, offset, needed, storage.size - offset)
+    length = _length_at(storage, offset, number, verify)
     if size is not None and size != length + OVERHEAD_BYTES:
         raise unlike_index(storage.name, number, offset, size, length + OVERHEAD_BYTES)
     payload = storage.read(offset + HEADER.size, length)
@@ -110,13 +99,24 @@ def read(
 
 def end(storage: Storage, offset: int) -> int:
     """Return the end of the record at ``offset``, by its header alone."""
+    return offset + _length_at(storage, offset, 0, True) + OVERHEAD_BYTES
+
+
+def _length_at(storage: Storage, offset: int, number: int, verify: bool) -> int:
+    """Return the length of the payload of the record at ``offset``."""
     header = storage.read(offset, HEADER.size) if offset >= 0 else memoryview(b"")
-    if len(header) < HEADER.size or not begins_here(header):
-        raise RecordError(storage.name, None, offset, "a length and its CRC", header.hex(" "))
-    size: int = HEADER.unpack(header)[0] + OVERHEAD_BYTES
-    if offset + size > storage.size:
-        raise cut_short(storage.name, 0, offset, size, storage.size - offset)
-    return offset + size
+    left = max(0, storage.size - offset)
+    if len(header) < HEADER.size:
+        raise cut_short(storage.name, number, offset, OVERHEAD_BYTES, left)
+    length: int
+    length, crc = HEADER.unpack(header)
+    if verify:
+        expected = masked_crc(header[:8])
+        if crc != expected:
+            raise _wrong_crc(storage.name, number, offset, "length", crc, expected)
+    if length + OVERHEAD_BYTES > left:
+        raise cut_short(storage.name, number, offset, length + OVERHEAD_BYTES, left)
+    return length
 
 
 def begins_here(head: bytes | memoryview) -> bool:

@@ -62,7 +62,7 @@ IDENTITY_BYTES = 16
 # The end of a small object's file: its CRC and its size.
 _END = struct.Struct("<QQ")
 # Interval for recording a use, so that not every use writes to the disk.
-_USED_EVERY_SECONDS = 60.0
+USED_EVERY_SECONDS = 60.0
 
 
 class CachedObject(NamedTuple):
@@ -335,7 +335,7 @@ class ObjectCache:
                 self._has_warned = True
                 log.warning("%s is damaged, or was not written whole; it is replaced", path)
             return None
-        if time.time() - status.st_mtime > _USED_EVERY_SECONDS:
+        if time.time() - status.st_mtime > USED_EVERY_SECONDS:
             with contextlib.suppress(OSError):  # Evicted, or not writable.
                 os.utime(path)
         return data
@@ -360,9 +360,6 @@ class ObjectCache:
         if folder is None:
             folder = self._folders[parent] = self.cache.folder_of(["folder", parent])
         return os.path.join(folder, identity.hex() + SUFFIX)
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return ObjectCache, (self.cache,)
 
 
 def _describe(folder: str, url: str, version: str, size: int) -> None:

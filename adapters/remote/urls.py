@@ -8,6 +8,7 @@ query is part of the path for all schemes: file names contain it, and objects ha
 
 from __future__ import annotations
 
+import itertools
 import os
 import posixpath
 import re
@@ -143,12 +144,8 @@ def has_magic(url: str) -> bool:
 
 def folder_of(key: str) -> str:
     """Return the leading folders of a glob that have no wildcards."""
-    plain: list[str] = []
-    for part in key.split("/")[:-1]:
-        if any(each in part for each in "*?["):
-            break
-        plain.append(part)
-    return "/".join(plain)
+    folders = key.split("/")[:-1]
+    return "/".join(itertools.takewhile(lambda part: not any(c in part for c in "*?["), folders))
 
 
 def matching(pattern: str, keys: Iterator[str]) -> Iterator[str]:

@@ -69,7 +69,7 @@ class ObjectReader(FileReader):
         self, files: Files, cache: Cache | None = None, listed: Listed | None = None
     ) -> None:
         super().__init__(files)
-        self._objects = None if cache is None else ObjectCache(cache)
+        self._cache, self._objects = cache, None if cache is None else ObjectCache(cache)
         self._listed = listed
         # Versions that were listed, or else read first. Pages of zeros take memory once written.
         if listed is not None:
@@ -315,10 +315,6 @@ class ObjectReader(FileReader):
         identity = self._known_version(number)
         url = os.fsdecode(self.files.path(number))
         return identity is not None and self._objects.has(url, identity)
-
-    @property
-    def _cache(self) -> Cache | None:
-        return None if self._objects is None else self._objects.cache
 
     def __reduce__(self) -> tuple[Any, ...]:
         known = self._listed
