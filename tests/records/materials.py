@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 from hypothesis import strategies as st
 
 from adapters.records import CODECS, RecordFiles, Shard, index_paths, sidecar
@@ -100,11 +99,6 @@ def index_written(path: Path) -> Path:
     write_whole(place, text_of(shard.without(shard.damage), shard.codec))
     shard.close()
     return place
-
-
-def forbid_scan(monkeypatch: pytest.MonkeyPatch) -> None:
-    """From now on, records are found by an index or not at all."""
-    monkeypatch.setattr(sidecar, "searched", None)
 
 
 def flips(content: bytes) -> Iterator[tuple[int, bytes]]:

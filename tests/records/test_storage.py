@@ -78,15 +78,6 @@ def test_changed_file_is_an_error(sent, change, compress, tmp_path):
         (pickle.loads(pickle.dumps(files)) if sent else files).read(0)
 
 
-def test_files_are_pickled_without_their_content(shards):
-    files = RecordFiles(shards)
-    files.read(0)
-    sent = pickle.dumps(files)
-    copy = pickle.loads(sent)
-    assert b"39 9" not in sent
-    assert [bytes(copy.read(number)) for number in range(400)] == list(map(expected, range(400)))
-
-
 def test_threads_read_the_right_bytes(shards, monkeypatch):
     monkeypatch.setattr(storage, "_MOST_MAPPED", 2)
     files, start = RecordFiles(shards), Barrier(8, timeout=_LIMIT_SECONDS)
