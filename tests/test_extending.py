@@ -128,7 +128,7 @@ def encode(payload: bytes) -> bytes:
     return _MAGIC + _LENGTH.pack(len(payload)) + payload
 
 
-def end(storage: Any, offset: int) -> int:
+def end(storage: Any, offset: int, verify: bool = True) -> int:
     head = bytes(storage.read(offset, 8))
     if len(head) < 8 or not begins(head):
         raise RecordError(storage.name, None, offset, "a toy record", head.hex(" "))

@@ -25,7 +25,7 @@ class Codec:
         encode: Returns the framed record for a payload.
         read: ``read(storage, offset, number, verify=True, size=None)`` returns the payload of the
             record at ``offset``; ``size`` comes from the index, if any.
-        end: Returns the end of the record at an offset.
+        end: ``end(storage, offset, verify=True)`` returns the end of the record at an offset.
         begins: Returns True if a file may begin with these bytes, of which there may be fewer than
             16.
         header_bytes: Number of bytes before the payload. To find a record's end takes at most 16
@@ -49,7 +49,7 @@ class Codec:
     title: str
     encode: Callable[[bytes], bytes]
     read: Callable[..., memoryview]
-    end: Callable[[Storage, int], int]
+    end: Callable[..., int]
     begins: Callable[[bytes], bool]
     header_bytes: int
     has_sizes: bool

@@ -152,7 +152,7 @@ def misfit(index: Index, storage: Storage, codec: Codec, newer: bool) -> str | N
     return None
 
 
-def searched(storage: Storage, codec: Codec) -> Index:
+def searched(storage: Storage, codec: Codec, verify: bool = True) -> Index:
     """Find the records of a file by their headers, and each damaged range as one record.
 
     Raises:
@@ -164,10 +164,12 @@ def searched(storage: Storage, codec: Codec) -> Index:
     position, last = 0, None
     while position < storage.size:
         try:
-            end = codec.end(storage, position)
+            end = codec.end(storage, position, verify)
         except RecordError as error:
             if codec.following is None:
                 raise
+            if not verify:  # In a damaged file, all is checked.
+                return searched(storage, codec)
             damaged, following = codec.following(storage, last, position)
             if damaged == last:  # Replace that record, too.
                 position = damaged

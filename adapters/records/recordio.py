@@ -80,7 +80,7 @@ def read(
     return pieces[0] if flag == _WHOLE else memoryview(b"".join(pieces))
 
 
-def end(storage: Storage, offset: int) -> int:
+def end(storage: Storage, offset: int, verify: bool = True) -> int:
     """Return the end of the record at ``offset``, including padding."""
     at, flag = offset, _FIRST
     while flag not in (_WHOLE, _LAST):

@@ -57,9 +57,9 @@ class Shard:
         storage, self.codec = _opened(path, format, cache)
         self.storage = storage
         if index == "search" or (index is None and isinstance(storage, InflatedFile)):
-            index = searched(storage.stream(), self.codec)
+            index = searched(storage.stream(), self.codec, verify)
         elif index is None:
-            index = index_of(storage, self.codec)
+            index = index_of(storage, self.codec, verify)
         if isinstance(storage, InflatedFile) and storage.damage is not None:
             index = _cut_short(index, storage.name, storage.size, storage.damage)
         self.offsets = index.offsets

@@ -75,7 +75,7 @@ def record_files(names: Sequence[str], manifests: bool = False) -> list[str]:
     return [name for name in names if not name.endswith(beside)]
 
 
-def index_of(storage: MappedFile | RemoteFile, codec: Codec) -> Index:
+def index_of(storage: MappedFile | RemoteFile, codec: Codec, verify: bool) -> Index:
     """Return the index of a file: read if one fits, else built and stored."""
     path = storage.url if isinstance(storage, RemoteFile) else storage.name
     for name, text, modified_ns in indexes_beside(path, skip_unreadable=True):
@@ -103,7 +103,7 @@ def index_of(storage: MappedFile | RemoteFile, codec: Codec) -> Index:
     kept = _loaded(storage, codec)
     if kept is not None:
         return kept
-    index = searched(storage.stream(), codec)
+    index = searched(storage.stream(), codec, verify)
     _store(index, storage, codec)
     return index
 

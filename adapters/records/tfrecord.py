@@ -97,9 +97,9 @@ def read(
     return payload
 
 
-def end(storage: Storage, offset: int) -> int:
+def end(storage: Storage, offset: int, verify: bool = True) -> int:
     """Return the end of the record at ``offset``, by its header alone."""
-    return offset + _length_at(storage, offset, 0, True) + OVERHEAD_BYTES
+    return offset + _length_at(storage, offset, 0, verify) + OVERHEAD_BYTES
 
 
 def _length_at(storage: Storage, offset: int, number: int, verify: bool) -> int:
