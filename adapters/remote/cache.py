@@ -227,8 +227,7 @@ class Cache:
         """
         with locked(self.folder, wait=False) as is_held:
             files = [each for folder in self._folders() for each in _data_in(folder)]
-            excess = sum(size for _, size, _ in files) - (self.limit - self.limit // 8)
-            excess = max(excess, least)
+            excess = max(least, sum(size for _, size, _ in files) - self.limit * 7 // 8)
             for _, size, path in sorted(files) if is_held else ():
                 if excess <= 0:
                     break

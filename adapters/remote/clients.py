@@ -150,8 +150,7 @@ def found_by(pattern: str) -> list[str]:
         ValueError: The store can't list objects; most web servers can't.
     """
     root, key = split(pattern)
-    heads: dict[str, Head | None] = {}
-    lists = True
+    lists, heads = True, dict[str, Head | None]()
     try:
         heads = request(pattern, lambda client, _: dict(client.list(folder_of(key))))
     except FileNotFoundError:
