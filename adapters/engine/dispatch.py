@@ -3,7 +3,7 @@
     ask --> ready tasks --start--> executor (threads, processes, Dask) --done--> wait
 
 The lock guards the queue of ready tasks and the state of every ``Future``. It is held for
-bookkeeping only, never while a batch is computed. Jobs are started from the consumer's thread, and
+bookkeeping only, never while a batch is computed. Tasks are started from the consumer's thread, and
 from any thread that reports a task done or a worker ready. Dead workers are replaced by the thread
 that waits for a batch.
 """

@@ -41,7 +41,7 @@ log = logging.getLogger("adapters")
 # each process. As many of the busiest as there are processes are left out, as the first ones may
 # include imports.
 _LOOKS, _WAITS = 3, 0.5
-# Jobs per worker if they are short, up to this time: it gets the next one before it is done.
+# Tasks per worker if they are short, up to this time: it gets the next one before it is done.
 # Handing over a task takes 0.2 ms (two cores).
 _TASKS_AHEAD = 2
 _SHORT_SECONDS = 0.02
