@@ -80,11 +80,10 @@ def _restored(
         error = base.__new__(kind, *args)
         error.args = args
     vars(error).update(attributes)
-    # Attributes, too: cloudpickle's copy of a class has no slots.
-    for name, value in {**attributes, **members}.items():
-        with contextlib.suppress(Exception):  # It is read-only, or a property of the user's.
-            # None may be set or unset, which makes a difference to OSError's text.
-            if getattr(error, name, error) is not value:
+    for name, value in members.items():
+        # None may be set or unset, which makes a difference to OSError's text.
+        if getattr(error, name, error) is not value:
+            with contextlib.suppress(AttributeError, TypeError):  # It is read-only.
                 object.__setattr__(error, name, value)
     return error
 

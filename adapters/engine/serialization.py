@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import copyreg
+import enum
 import functools
 import importlib
 import io
@@ -344,6 +345,9 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         reduced = super().reducer_override(value)
         if isinstance(value, type) and reduced is not NotImplemented:
             self.classes[key_of(value)] = value
+            slots = vars(value).get("__slots__")
+            if slots and not issubclass(value, enum.Enum):
+                reduced[1][3]["__slots__"] = slots  # Cloudpickle leaves them out.
         return reduced
 
     def _look_for(self, module: types.ModuleType) -> None:

@@ -64,27 +64,27 @@ def test_module_loaded_by_its_path(tmp_path, monkeypatch, new_processes):
 
 def test_classes_stay_as_they_are_in_the_trainer(new_processes):
     class Sample:
+        __slots__ = ("number",)
         state = "sent"
 
     class Refused(Exception):
-        __slots__ = ("why",)
+        __slots__ = ("number",)
         state = "sent"
 
     def transform(number: int) -> Sample:
-        if number == 4:
-            error = Refused()
-            error.why = "slot"
-            raise error
-        return Sample()
+        made = Sample() if number < 4 else Refused()
+        made.number = number
+        if number < 4:
+            return made
+        raise made
 
     with opened(Numbers(8), "processes-1", transform=transform) as engine:
         read(engine, 1)
         Sample.state = Refused.state = "changed"
-        assert read(engine, 1)[0][0].state == "changed"
+        assert [(each.state, each.number) for each in read(engine, 1)[0]][3] == ("changed", 3)
         with pytest.raises(Refused) as caught:
             read(engine, 2)
-        assert (Sample.state, type(caught.value).state) == ("changed", "changed")
-        assert caught.value.why == "slot"
+        assert (caught.value.state, caught.value.number, Sample.state) == ("changed", 4, "changed")
 
 
 class Unopened(Numbers):
