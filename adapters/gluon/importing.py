@@ -71,9 +71,9 @@ def _quiet() -> Iterator[None]:
     """Silence stderr, also for C++, and hide modules that worker processes don't need.
 
     MXNet imports these modules if they are installed, for model quantisation and its old
-    ``FeedForward``: 0.5 of 1.5 s.
+    ``FeedForward``: 1.4 of 3.1 s of CPU time.
     """
-    hidden = [name for name in ("scipy", "sklearn") if name not in sys.modules]
+    hidden = [name for name in ("scipy.stats", "sklearn") if name not in sys.modules]
     kept = os.dup(2)
     with open(os.devnull, "wb") as nowhere:
         os.dup2(nowhere.fileno(), 2)

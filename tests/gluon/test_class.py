@@ -90,6 +90,16 @@ def test_import_leaves_numpy_and_at_the_end_the_collector_as_they_were():
     assert said == ["False", "[]", "[] 1", "[]"]
 
 
+def test_mxnet_of_a_worker_takes_scipys_matrices():
+    said = output_of("""
+    import os
+    os.environ["ADAPTERS_QUIET_MXNET"] = "1"
+    from adapters.gluon import import_mxnet
+    print(import_mxnet().nd.ones((2, 2)).tostype("csr").asscipy().shape)
+    """)
+    assert said == ["(2, 2)"]
+
+
 @pytest.mark.full
 def test_two_threads_may_import_it_at_once():
     said = output_of("""
