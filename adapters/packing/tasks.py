@@ -88,7 +88,11 @@ class Task:
         except Exception as error:
             if self.skip and self._is_of_input(error):
                 return Outcome(skipped=Skipped(name, str(error)))
-            return self._failed(name, error)
+            failure = error
+            if isinstance(error, ContentError):
+                failure = RecordError(name, None, 0, error.expected, error.found)
+                failure.__cause__ = error
+            return Outcome(error=Failure.of(failure) if self.elsewhere else failure)
 
     def _is_of_input(self, error: Exception) -> bool:
         """True if the input itself can't be read or decoded; False if its storage has failed."""
@@ -99,13 +103,6 @@ class Task:
         # PIL's errors about an image are OSErrors without a number.
         no_number = isinstance(error, OSError) and error.errno is None
         return no_number or isinstance(error, (ContentError, RecordError))
-
-    def _failed(self, name: str, error: Exception) -> Outcome:
-        if isinstance(error, ContentError):
-            located = RecordError(name, None, 0, error.expected, error.found)
-            located.__cause__ = error
-            error = located
-        return Outcome(error=Failure.of(error) if self.elsewhere else error)
 
 
 def outcomes_of(
