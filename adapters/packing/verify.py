@@ -184,7 +184,13 @@ def _problems(
         if isinstance(shard.storage, InflatedFile):
             yield f"{clean(path)}: compressed, so that its records have no offsets for an index"
         elif len(failed) < len(shard):
-            on_index(_write_index(shard, path, failed), len(shard) - len(failed))
+            text = text_of(shard.without(failed), shard.codec)
+            if is_url(path):
+                place = put_index(path, text)
+            else:
+                place = str(place_of_command(path))
+                write_whole(place, text)
+            on_index(place, len(shard) - len(failed))
     if not failed:
         yield from _index_problems(shard, path)
 
@@ -196,16 +202,6 @@ def _image_problem(shard: Shard, number: int, images: Images) -> str | None:
         offset, name = int(shard.offsets[number]), shard.storage.name
         return str(RecordError(name, number, offset, error.expected, error.found))
     return None
-
-
-def _write_index(shard: Shard, path: str, failed: set[int]) -> str:
-    """Write the index of the good records beside a file or an object, and return its place."""
-    text = text_of(shard.without(failed), shard.codec)
-    if is_url(path):
-        return put_index(path, text)
-    place = place_of_command(path)
-    write_whole(place, text)
-    return str(place)
 
 
 def _index_problems(shard: Shard, path: str) -> Iterator[str]:

@@ -35,10 +35,6 @@ _LIBRARIES = {"keras", "tf_keras", "tensorflow"}
 Kind = Callable[[Any], "Source | None"]
 
 
-def _as_it_is(data: Any) -> Source | None:
-    return data if isinstance(data, Source) else None
-
-
 def _of_a_path(data: Any) -> Source | None:
     if not isinstance(data, (str, os.PathLike)):
         return None
@@ -69,7 +65,7 @@ def _of_samples(data: Any) -> Source | None:
     return MapSource(data)
 
 
-kinds: list[Kind] = [_as_it_is, _of_a_path, _of_arrays, _of_samples]
+kinds: list[Kind] = [_of_a_path, _of_arrays, _of_samples]
 """Source factories, tried in order; each returns None for data of another kind."""
 
 
@@ -90,7 +86,8 @@ def as_source(data: Any, name: str = "source") -> Source:
         TypeError: ``data`` has no length or no random access.
         ValueError: Arrays of unequal lengths, or no samples.
     """
-    source = next((source for kind in kinds if (source := kind(data)) is not None), None)
+    found = (source for kind in kinds if (source := kind(data)) is not None)
+    source = data if isinstance(data, Source) else next(found, None)
     if source is None:
         raise TypeError(
             f"{name} must be an array, a tuple or dict of arrays, or an object with __len__ and "

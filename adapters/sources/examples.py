@@ -115,7 +115,10 @@ class Examples(Content):
 
     def _held(self, payload: memoryview, format: str) -> list[Any]:
         """Read the values of all parts from a record."""
-        if CODECS[format].envelope.has_header and _has_header(payload):
+        size = irheader.HEADER.size
+        # A header has room for as many labels as it says.
+        is_headed = CODECS[format].envelope.has_header and len(payload) >= size
+        if is_headed and size + 4 * irheader.HEADER.unpack_from(payload)[0] <= len(payload):
             fields = list(map(in_header, self._read))
             return [_behind_header(field, payload, self.moves) for field in fields]
         lists: dict[bytes, list[example.Span]] = {}
@@ -371,14 +374,6 @@ def in_header(field: Field) -> Field:
     if field.varies or field.count != 1 or field.dtype not in _NUMBERS:
         raise ContentError(f"{field.name!r} as one int64 or uint64", f"{field.dtype} {field.shape}")
     return dataclasses.replace(field, kind=example.BYTES_LIST, raw=np.dtype("<u8"))
-
-
-def _has_header(payload: memoryview) -> bool:
-    """True if the payload may begin with an IRHeader: it has room for that many labels."""
-    if len(payload) < irheader.HEADER.size:
-        return False
-    flag: int = irheader.HEADER.unpack_from(payload)[0]
-    return irheader.HEADER.size + 4 * flag <= len(payload)
 
 
 def _values_in(field: Field, payload: memoryview) -> memoryview:

@@ -141,7 +141,8 @@ class RecordRows:
                 places = pieces[at][parsed_rows]
                 with _reopened(shards, buffers, places[:, 0]) as files:
                     failed = decoder.decode_rows(files, rng, parsed_rows, columns[at], places)
-                if failed and any(map(_is_truncated, shards)):  # Since the kernel looked.
+                mapped = (each.storage for each in shards if isinstance(each.storage, MappedFile))
+                if failed and any(each.is_truncated() for each in mapped):  # Since then.
                     self._one_by_one(order, numbers, rng_of, columns, rows, failures)
                     return list(failures.items())
                 self._note(failures, at, parsed, failed)
@@ -276,10 +277,6 @@ def _reopened(
             if file is not None:
                 given[number] = opened.enter_context(file)
         yield given
-
-
-def _is_truncated(shard: Shard) -> bool:
-    return isinstance(shard.storage, MappedFile) and shard.storage.is_truncated()
 
 
 def _buffer_of(shard: Shard, numbers: NDArray[np.int64] | None) -> memoryview | None:

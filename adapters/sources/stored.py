@@ -69,9 +69,11 @@ class Stored:
             store, name = getattr(data, "store", None), getattr(data, "path", "")
             place = str(getattr(store, "root", getattr(store, "path", "")))
             place = os.path.abspath(place) if os.path.exists(place) else place
-        files = [place] if os.path.isfile(place) else _files_in(os.path.join(place, name))
-        found = [(each, os.stat(each)) for each in files]
-        stamps = [(each, at.st_size, at.st_mtime_ns, at.st_ctime_ns) for each, at in found]
+        walked = os.walk(os.path.join(place, name))
+        found = sorted(os.path.join(inside, each) for inside, _, names in walked for each in names)
+        files = [place] if os.path.isfile(place) else found
+        known = [(each, os.stat(each)) for each in files]
+        stamps = [(each, at.st_size, at.st_mtime_ns, at.st_ctime_ns) for each, at in known]
         return [place, name, self.shape, str(self.dtype), stamps]
 
     def read(self, numbers: NDArray[np.int64], rows: NDArray[Any]) -> None:
@@ -139,8 +141,3 @@ def _check_opened(file: Any, path: str) -> None:
     """Raise ``FileChangedError`` if an open file of h5py isn't the one of that name any more."""
     if file.driver == "sec2":  # Other drivers have no descriptor.
         check_unchanged(path, identity_of(file.id.get_vfd_handle()))
-
-
-def _files_in(folder: str) -> list[str]:
-    walked = os.walk(folder)
-    return sorted(os.path.join(inside, name) for inside, _, names in walked for name in names)
