@@ -511,7 +511,6 @@ def begun(
         ({"batch_size": 2}, "batch_size must be 4, .* got 2"),
         ({"shuffle": False}, "shuffle must be True, .* got False"),
         ({"last_batch": "rollover"}, "last_batch must be 'keep', .* got 'rollover'"),
-        ({"last_batch": "discard"}, "last_batch must be 'keep', .* got 'discard'"),
     ],
 )
 def test_what_differs_is_named_with_both_values(after, said, tmp_path):

@@ -257,9 +257,8 @@ def test_failed_training_leaves_the_folder(tmp_path, monkeypatch):
 
     with pytest.raises(ZeroDivisionError) as kept:
         ranked(tmp_path, act=fails)
-    # Ctrl-C may end it, too.
     monkeypatch.setattr("adapters.resuming.checkpoint_dir.CheckpointDir.wait", fails)
-    with pytest.raises(ZeroDivisionError) as other:
+    with pytest.raises(ZeroDivisionError) as other:  # Ctrl-C may end the wait, too.
         ranked(tmp_path)
     monkeypatch.undo()
     assert ranked(tmp_path).history.epoch == [0]
