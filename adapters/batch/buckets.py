@@ -19,7 +19,6 @@ Memory: 8 bytes per sample, and the lengths, which are not copied.
 
 from __future__ import annotations
 
-import reprlib
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -27,9 +26,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adapters.arguments import check_integer
-from adapters.batch.order import Arrangement
+from adapters.batch.order import Arrangement, values_of_samples
 from adapters.batch.permutation import BUCKETS, IN_BUCKETS, chosen, permute
-from adapters.structure import as_array
 
 # Lengths considered as bounds: the search takes a table of their squares and 50 ms.
 _MOST_LENGTHS = 1024
@@ -37,12 +35,7 @@ _MOST_LENGTHS = 1024
 
 def checked_lengths(name: str, lengths: Any) -> NDArray[Any]:
     """Check the lengths of samples, the argument ``name``, and return them as an array."""
-    array = np.asarray(as_array(lengths))
-    if array.ndim != 1 or not len(array):
-        got = f"shape {array.shape}" if array.ndim else reprlib.repr(lengths)
-        raise ValueError(
-            f"{name} must have one length for each sample, shape (samples,), got {got}"
-        )
+    array = values_of_samples(name, lengths, "length")
     if array.dtype.kind not in "biuf":
         raise TypeError(f"{name} must be numbers, one for each sample, got {array.dtype}")
     if not (array.min() >= 0 and np.isfinite(array.max())):

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import abc
 import functools
+import reprlib
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -26,6 +27,7 @@ from adapters.batch.permutation import BATCHES, SAMPLES
 from adapters.batch.permutation import permute as permute
 from adapters.batch.plan import WHOLE, BatchKey, ResumedEpoch
 from adapters.readahead import Window
+from adapters.structure import as_array
 
 Stretch = tuple[int, int, Window]
 """First sample number, last sample number + 1, and the window that reads them."""
@@ -95,6 +97,26 @@ class Arrangement(abc.ABC):
     def in_groups(self, size: int) -> Arrangement:
         """Return the arrangement for batches of ``size`` samples, summed over all shards."""
         return self
+
+
+def values_of_samples(name: str, values: Any, kind: str) -> NDArray[Any]:
+    """Return an argument with one value for each sample, such as a "length", as an array.
+
+    Raises:
+        TypeError: Neither numbers nor a sequence.
+        ValueError: Of another shape, or empty.
+    """
+    try:
+        array = np.asarray(as_array(values))
+        got = f"shape {array.shape}" if array.ndim else reprlib.repr(values)
+    except ValueError:  # Lists of unequal lengths.
+        array, got = np.empty(()), reprlib.repr(values)
+    if array.ndim == 2 and array.shape[1] == 1:
+        array = array[:, 0]
+    if array.ndim != 1 or not len(array):
+        wrong = ValueError if array.ndim or array.dtype.kind in "biufc" else TypeError
+        raise wrong(f"{name} must have one {kind} for each sample, shape (samples,), got {got}")
+    return array
 
 
 @dataclass(frozen=True, eq=False)

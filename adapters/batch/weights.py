@@ -8,7 +8,6 @@ state and shards share none. The cumulated weights take 8 bytes a sample.
 
 from __future__ import annotations
 
-import reprlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,9 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adapters.arguments import check_integer
-from adapters.batch.order import Arrangement
+from adapters.batch.order import Arrangement, values_of_samples
 from adapters.batch.permutation import DRAWS, uniform
-from adapters.structure import as_array
 
 
 class Weighted:
@@ -26,7 +24,7 @@ class Weighted:
 
     Args:
         weights: Weight of each sample, ``(samples,)``, >= 0. Twice the weight is drawn twice as
-            often; 0 is never drawn. Copied, unless read-only.
+            often; 0 is never drawn. Copied.
         samples: Draws in an epoch; None for as many as there are samples.
 
     Raises:
@@ -42,22 +40,12 @@ class Weighted:
     """
 
     def __init__(self, weights: Any, samples: int | None = None) -> None:
-        array = np.asarray(as_array(weights))
+        array = values_of_samples("weights", weights, "number")
         if array.dtype.kind not in "biuf":
-            got = f"an array of {array.dtype}" if array.ndim else reprlib.repr(weights)
-            raise TypeError(f"weights must be numbers, one for each sample, got {got}")
-        if array.ndim != 1:
-            got = f"shape {array.shape}" if array.ndim else reprlib.repr(weights)
-            raise ValueError(
-                f"weights must have one number for each sample, shape (samples,), got {got}"
-            )
+            raise TypeError(f"weights must be numbers, one for each sample, got {array.dtype}")
         if samples is not None:
             check_integer("samples", samples, 1, " or None")
-        if array.dtype.kind != "f":
-            array = array.astype(np.float64)
-        elif array.flags.writeable:  # Draws need the weights that were summed.
-            array = array.copy()
-        self.weights: NDArray[Any] = np.ascontiguousarray(array)
+        self.weights = array.astype(np.float64)
         self.samples = None if samples is None else int(samples)
 
     def of(self, size: int, seed: int) -> Draws:
@@ -141,13 +129,7 @@ def class_balanced(labels: Any, shares: Mapping[Any, float] | None = None) -> ND
         >>> class_balanced([0, 0, 1, 1], {0: 3, 1: 1}).tolist()
         [1.5, 1.5, 0.5, 0.5]
     """
-    array = np.asarray(as_array(labels))
-    if array.ndim == 2 and array.shape[1] == 1:
-        array = array[:, 0]
-    if array.ndim != 1 or not len(array):
-        raise ValueError(
-            f"labels must have one class for each sample, shape (samples,), got shape {array.shape}"
-        )
+    array = values_of_samples("labels", labels, "class")
     try:
         classes, codes, counts = np.unique(array, return_inverse=True, return_counts=True)
     except TypeError as error:
@@ -157,10 +139,10 @@ def class_balanced(labels: Any, shares: Mapping[Any, float] | None = None) -> ND
     known = classes.tolist()
     wanted = np.ones(len(known))
     if shares is not None:
-        if not hasattr(shares, "items"):
+        if not hasattr(shares, "items") or np.array([*shares.values()]).dtype.kind not in "biuf":
             raise TypeError(
                 f"shares must map classes to numbers, like {{{known[0]!r}: 1.0}}, got "
-                f"{type(shares).__name__}"
+                f"{type(shares).__name__} {shares!r:.100}"
             )
         for name, share in shares.items():
             if name not in known:

@@ -116,6 +116,8 @@ def test_classes_have_shares():
         ([1, -1, 2], ValueError, "bucket_by must be lengths >= 0, got -1 to 2"),
         ([1, np.nan, 2], ValueError, "bucket_by must be lengths >= 0, got nan"),
         (["a", "b", "c"], TypeError, "bucket_by must be numbers, one for each sample"),
+        ([[1], [1, 2]], ValueError, "bucket_by must have one length for each sample"),
+        ([[1], [1, 2]], ValueError, "weights must have one number for each sample"),
         ([1, 2], ValueError, "weights must have one number for each of the 3 samples, got 2"),
         ([[1, 2, 3]], ValueError, r"weights must have one number for each sample, shape \(samples"),
         ([1, -1, 2], ValueError, "weights must be >= 0 and finite, got -1.0 for sample 1"),
@@ -151,8 +153,9 @@ def test_arguments_are_checked(make, message):
 def test_classes_of_two_kinds_are_refused():
     with pytest.raises(TypeError, match="labels must be numbers or texts, all of one kind"):
         class_balanced(["a", None])
-    with pytest.raises(TypeError, match=r"shares must map classes to numbers, like .*got list"):
-        class_balanced([0, 1], [1, 3])
+    for shares in ([1, 3], {0: "a"}):
+        with pytest.raises(TypeError, match=r"shares must map classes .*got (list|dict)"):
+            class_balanced([0, 1], shares)
 
 
 @pytest.mark.parametrize("asked", [{"shuffle": "blocks"}, {"weights": [1, 2, 3]}])
