@@ -44,9 +44,10 @@ class ByMember(abc.ABC):
 
     def __call__(self, samples: list[Any]) -> Any:
         """Collate samples into a batch."""
-        if not len(samples):
+        items = list(samples)
+        if not items:
             raise ValueError("samples must hold at least one sample, got none")
-        return self._collated(list(samples), self._value, "")
+        return self._collated(items, self._value, "")
 
     def probing(self, probe: Probe) -> Any:
         """Return a collate function whose batches have lengths that other samples might give."""

@@ -62,6 +62,7 @@ class Replacements:
     ) -> Any:
         """Return the replacement of a sample, perhaps made by ``sample``, or raise its error."""
         note(error, f"in sample {number}, batch {self._key.index} of epoch {self._key.epoch}")
+        error = for_a_generator(error)
         if (
             self._on_error == "raise"
             or not isinstance(error, Exception)
@@ -83,7 +84,7 @@ class Replacements:
                 return replacement
             except BaseException as another:
                 note(another, f"in on_error, for sample {number}")
-                raise
+                raise for_a_generator(another)  # noqa: B904  # With a cause of its own.
         others = (each % self._size for each in range(number + 1, number + self._size))
         for another_number in itertools.islice(filter(self._visits, others), _TRIES):
             try:
@@ -103,11 +104,12 @@ def _concerns_all(error: BaseException) -> bool:
 
 
 def for_a_generator(error: BaseException) -> BaseException:
-    """Return the error, or a ``RuntimeError`` if a generator can't raise it."""
+    """Return an error with notes, or a ``RuntimeError`` if a generator can't raise it."""
     if not isinstance(error, StopIteration):
         return error
-    wrapped = RuntimeError("source or transform raised StopIteration")
+    wrapped = RuntimeError("source, transform or on_error raised StopIteration")
     wrapped.__cause__ = error
+    wrapped.__notes__ = error.__notes__  # type: ignore[attr-defined]
     return wrapped
 
 

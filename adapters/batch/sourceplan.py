@@ -27,7 +27,7 @@ from adapters.alignment import aligned_empty
 from adapters.batch.collate import Probe, collate
 from adapters.batch.order import Order
 from adapters.batch.plan import Allocate, Assembled, BatchKey, Plan
-from adapters.batch.replacement import OnError, Replacements, for_a_generator, put
+from adapters.batch.replacement import OnError, Replacements, put
 from adapters.errors import note
 from adapters.generators import (
     BATCH_TRANSFORM,
@@ -243,8 +243,8 @@ class SourcePlan(Plan):
                 else:
                     rng_of = functools.partial(generator, self.seed, epoch, index, stream)
                     batch = call_with(rng_of, argument, function, held.pop())
-                if batch is None:
-                    raise ValueError(f"{name} must return a batch, got None")
+                if batch is None or callable(batch) or hasattr(batch, "__next__"):
+                    raise ValueError(f"{name} must return a batch, got {batch!r:.80}")
             except BaseException as error:
                 note(error, f"in {name}, batch {index} of epoch {epoch}")
                 raise
@@ -325,7 +325,7 @@ class SourcePlan(Plan):
                     if sample is None:
                         raise ValueError("transform must return a sample, got None")
             except BaseException as raised:
-                sample = replacements.of(for_a_generator(raised), number)
+                sample = replacements.of(raised, number)
             yield sample
 
     def _at_once(

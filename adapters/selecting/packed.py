@@ -85,8 +85,7 @@ def packed(
         )
     sizes = np.minimum(_lengths(given, lengths, tokens), length)
     numbers, starts = first_fit(sizes, int(length), most or len(sizes))
-    held = int(sizes.sum())
-    return PackedSource(given, numbers, starts, int(length), held, tokens, value, transform)
+    return PackedSource(given, numbers, starts, int(length), sizes, tokens, value, transform)
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,7 +98,7 @@ class PackedSource(Source):
     numbers: NDArray[np.int64]  # Of the sequences, row by row.
     starts: NDArray[np.int64]  # Of each row in ``numbers``, and the end of the last.
     length: int
-    held: int
+    sizes: NDArray[np.int64]  # Of the sequences, by number, truncated.
     tokens: str | int | None
     value: int
     transform: Callable[[Any], Any] | None
@@ -115,7 +114,7 @@ class PackedSource(Source):
     @property
     def fill_rate(self) -> float:
         """Fraction of all places in rows that hold a token."""
-        return self.held / (len(self) * self.length)
+        return int(self.sizes.sum()) / (len(self) * self.length)
 
     def sequences(self, row: int) -> NDArray[np.int64]:
         """Numbers of the samples in a row, in order."""
@@ -131,7 +130,13 @@ class PackedSource(Source):
         fetched: Sequence[Any] | None = self.source.samples(numbers)
         samples = fetched if fetched is not None else map(self.source.sample, numbers.tolist())
         # Copied, as the source may reuse one buffer.
-        sequences = [np.array(_sequence(sample, self.tokens)) for sample in samples]
+        sequences = [np.array(_sequence(sample, self.tokens))[: self.length] for sample in samples]
+        found, wanted = list(map(len, sequences)), self.sizes[numbers].tolist()
+        if found != wanted:
+            raise ValueError(
+                f"lengths must be those of the sequences, got {wanted} for samples "
+                f"{numbers.tolist()}, of which a row takes {found}"
+            )
         # An empty list becomes float64, which says nothing about the dtype.
         dtypes = {each.dtype for each in sequences if len(each) or each.dtype != np.float64}
         dtype = np.result_type(*(dtypes or {np.dtype(np.int64)}))
@@ -140,16 +145,10 @@ class PackedSource(Source):
         positions = np.zeros(self.length, np.int32)
         at = 0
         for segment, sequence in enumerate(sequences, 1):
-            count = min(len(sequence), self.length)
-            end = at + count
-            if end > self.length:
-                raise ValueError(
-                    f"lengths must be those of the sequences: those of samples {numbers.tolist()} "
-                    f"together are longer than a row of {self.length}"
-                )
-            tokens[at:end] = sequence[:count]
+            end = at + len(sequence)
+            tokens[at:end] = sequence
             segments[at:end] = segment
-            positions[at:end] = np.arange(count)
+            positions[at:end] = np.arange(len(sequence))
             at = end
         return {"tokens": tokens, "segment_ids": segments, "positions": positions}
 

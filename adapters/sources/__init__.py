@@ -86,6 +86,10 @@ def as_source(data: Any, name: str = "source") -> Source:
         TypeError: ``data`` has no length or no random access.
         ValueError: Arrays of unequal lengths, or no samples.
     """
+    if isinstance(data, type):
+        raise TypeError(
+            f"{name} must be an object, got the class {data.__name__}: give {data.__name__}(...)"
+        )
     found = (source for kind in kinds if (source := kind(data)) is not None)
     source = data if isinstance(data, Source) else next(found, None)
     if source is None:

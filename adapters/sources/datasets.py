@@ -57,7 +57,7 @@ class MapSource(Source):
         if self._fetch_many is None:
             return None
         samples = self._fetch_many(numbers.tolist())
-        if not hasattr(samples, "__len__"):
+        if not hasattr(samples, "__len__") or hasattr(samples, "keys"):
             raise TypeError(
                 f"__getitems__ of {type(self.data).__name__} must return a list of samples, got "
                 f"{type(samples).__name__}"

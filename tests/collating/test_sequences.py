@@ -136,7 +136,7 @@ PAIR, UNEQUAL = [([1], 1)], [([], []), ([], [1])]
         (ValueError, "most must be >= 1 or None, got 0", lambda: packed_by(most=0)),
         (TypeError, "lengths must be integers", lambda: packed_by(lengths=[1.5, 2.0])),
         (ValueError, "one for each of 2 samples", lambda: packed_by(lengths=[1])),
-        (ValueError, "those of the sequences", lambda: packed([[1, 2, 3]] * 2, 4, [2, 2])[0]),
+        (ValueError, "those of the sequences", lambda: packed([[1, 2]] * 2, 4, [1, 1])[0]),
         (ValueError, "tokens must be the key or position", lambda: packed_by(tokens="text")),
         (TypeError, "transform must be callable or None", lambda: packed_by(transform=3)),
         (ValueError, "a sample must be a sequence", lambda: packed([np.ones((2, 2))], 4)),

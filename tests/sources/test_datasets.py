@@ -71,6 +71,7 @@ def test_getitems_is_asked_once_per_batch(transform):
     ("given", "error", "message"),
     [
         ((number for number in range(4)), TypeError, "a list of samples, got generator"),
+        (dict.fromkeys(range(4)), TypeError, "a list of samples, got dict"),
         ([1], ValueError, "one .* got 1 for 4"),
         ([1] * 9, ValueError, "one .* got 9 for 4"),
     ],
@@ -219,6 +220,7 @@ NO_ACCESS = "got {}: .* turn a generator into a list"
         (np.float32(5), TypeError, "random access"),
         ((number for number in range(3)), TypeError, NO_ACCESS.format("generator")),
         (type("IterableDataset", (Squares,), {})(3), TypeError, NO_ACCESS.format(".*Dataset")),
+        (Squares, TypeError, r"got the class Squares: give Squares\(\.\.\.\)"),
         (b"bytes", TypeError, NO_ACCESS.format("bytes")),
     ],
 )
