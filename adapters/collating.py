@@ -113,13 +113,7 @@ class Pad(ByMember):
     """Pads samples of unequal lengths; made by ``pad``, which documents the arguments."""
 
     def __init__(
-        self,
-        value: Any = 0,
-        to_multiple_of: int = 1,
-        max_length: int | None = None,
-        *,
-        axis: int | tuple[int, ...] = 0,
-        lengths: bool = False,
+        self, value: Any, to_multiple_of: int, max_length: int | None, axis: Any, lengths: bool
     ) -> None:
         super().__init__(value, to_multiple_of)
         if max_length is not None:
@@ -155,19 +149,14 @@ class Pad(ByMember):
         along = axes[0] if axes else 0
         counts = [array.shape[along] for array in arrays]
         follows = self._follows(arrays, axes, where)
-        if axes == (0,):
-            length = self._length(counts, follows)
-            batch = _filled((len(arrays), length, *arrays[0].shape[1:]), dtype, value)
-            for row, array, count in zip(batch, arrays, counts):
-                row[:count] = array if count <= length else array[:length]
-        else:
-            shape = list(arrays[0].shape)
-            for axis in axes:
-                shape[axis] = self._length([array.shape[axis] for array in arrays], follows)
-            batch = _filled((len(arrays), *shape), dtype, value)
-            for row, array in zip(batch, arrays):
-                taken = tuple(slice(min(*sizes)) for sizes in zip(array.shape, shape))
-                row[taken] = array[taken]
+        shape = list(arrays[0].shape)
+        for axis in axes:
+            shape[axis] = self._length([array.shape[axis] for array in arrays], follows)
+        batch = aligned_empty((len(arrays), *shape), dtype)
+        batch.fill(value)
+        for row, array in zip(batch, arrays):
+            taken = tuple(map(slice, map(min, array.shape, shape)))
+            row[taken] = array[taken]
         if not self._lengths:
             return batch
         return _Measured(batch, np.minimum(counts, batch.shape[1 + along]).astype(np.int32))
@@ -308,7 +297,7 @@ def pad(
         (array([[5, 6, 0, 0],
                [7, 8, 9, 0]]), array([0, 1]))
     """
-    return Pad(value, to_multiple_of, max_length, axis=axis, lengths=lengths)
+    return Pad(value, to_multiple_of, max_length, axis, lengths)
 
 
 class _Shapes(ByMember):
@@ -351,12 +340,6 @@ def _with_lengths(tree: Any, first: Iterator[bool], name: str | None = None) -> 
     return tree, None
 
 
-def _filled(shape: tuple[int, ...], dtype: np.dtype[Any], value: Any) -> NDArray[Any]:
-    batch = aligned_empty(shape, dtype)
-    batch.fill(value)
-    return batch
-
-
 def _axes_of(axis: Any) -> tuple[int, ...]:
     given = axis if isinstance(axis, (tuple, list)) else (axis,)
     try:
@@ -377,8 +360,12 @@ class Ragged(ByMember):
     def member(self, arrays: list[NDArray[Any]], value: Any, where: str) -> Any:
         """Concatenate the arrays of one member."""
         arrays = same_rest(arrays, (0,), where)
-        if self._probe is not None:
-            arrays = _probed(arrays, self._probe)
+        if self._probe is not None:  # Make the longest array longer by one, if it asks for that.
+            lengths = [len(array) for array in arrays]
+            place = int(np.argmax(lengths))
+            if self._probe.asks(lengths[place], min(lengths) < max(lengths)) and lengths[place]:
+                arrays = [*arrays]
+                arrays[place] = np.concatenate([arrays[place], arrays[place][-1:]])
         dtype = common_dtype(arrays)
         row_splits = np.zeros(len(arrays) + 1, np.int64)
         np.cumsum([len(array) for array in arrays], out=row_splits[1:])
@@ -390,16 +377,6 @@ class Ragged(ByMember):
             values[:total] = np.concatenate(arrays)
         values[total:] = filler(value, dtype, where)
         return values, row_splits
-
-
-def _probed(arrays: list[NDArray[Any]], probe: Probe) -> list[NDArray[Any]]:
-    """Make the longest array longer by one, if the probe asks for it."""
-    lengths = [len(array) for array in arrays]
-    place = int(np.argmax(lengths))
-    if not (probe.asks(lengths[place], min(lengths) < max(lengths)) and lengths[place]):
-        return arrays
-    longer = np.concatenate([arrays[place], arrays[place][-1:]])
-    return [*arrays[:place], longer, *arrays[place + 1 :]]
 
 
 def ragged(value: Any = 0, to_multiple_of: int = 1) -> Ragged:
@@ -456,12 +433,6 @@ def common_dtype(arrays: list[NDArray[Any]]) -> np.dtype[Any]:
     return first
 
 
-def _without_rows(arrays: list[NDArray[Any]]) -> list[NDArray[Any]]:
-    """Give empty arrays ``(0,)`` the other axes of those beside them."""
-    rest = max((array.shape for array in arrays), key=len)[1:]
-    return [np.empty((0, *rest), np.bool_) if each.shape == (0,) else each for each in arrays]
-
-
 def same_rest(arrays: list[NDArray[Any]], axes: tuple[int, ...], where: str) -> list[NDArray[Any]]:
     """Check that shapes differ only along these axes; return the arrays.
 
@@ -475,7 +446,10 @@ def same_rest(arrays: list[NDArray[Any]], axes: tuple[int, ...], where: str) -> 
             rest and [size for axis, size in enumerate(shape) if axis not in axes] != rest
         ):
             if len(shape) != len(first) and any(array.shape == (0,) for array in arrays):
-                return same_rest(_without_rows(arrays), axes, where)
+                others = max((each.shape for each in arrays), key=len)[1:]
+                empty = np.empty((0, *others), np.bool_)
+                with_axes = [empty if each.shape == (0,) else each for each in arrays]
+                return same_rest(with_axes, axes, where)
             sizes = [set(sizes) for sizes in zip(*(array.shape for array in arrays))]
             varying = tuple(axis for axis, found in enumerate(sizes) if len(found) > 1)
             raise ValueError(

@@ -195,7 +195,7 @@ def replay_batch(plan: SourcePlan, key: BatchKey, now: int) -> Replay:
     with replacements_noted() as noted:
         batch = plan.batch(key, aligned_empty).batch
     if source.whole_batches:
-        numbers = np.array([plan.order.first(*key.order_arguments)])
+        numbers = plan.order.batch(*key.order_arguments)[:1]
         origins = [Origin()]
     else:
         numbers, replaced = numbers_used(plan.order.batch(*key.order_arguments), noted)

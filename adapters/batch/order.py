@@ -330,12 +330,6 @@ class Order:
         # The rest doesn't fill all shards.
         return (epoch + 1, 0, WHOLE) if over else (epoch, count, WHOLE)
 
-    def first(self, epoch: int, index: int, origin: int = 0) -> int:
-        """Number of a batch's first sample."""
-        if self.shuffle or self.arrangement is not None:
-            return int(self.batch(epoch, index, origin)[0])
-        return origin + index * self.batch_size * self.shard[1] + self.shard[0]
-
     def shuffled_batch(self, epoch: int, step: int) -> int:
         """Number of the batch at ``step`` when whole batches are permuted."""
         block = _shuffled_batches(len(self), self.seed, epoch, step // _BLOCK)

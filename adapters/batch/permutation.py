@@ -120,8 +120,7 @@ def permute_each(
     positions of 1,335. Tweaks are int64 ``(n,)``, or one number for all positions.
     """
     radices = _radices(size)
-    if isinstance(tweaks, int):
-        tweaks = np.full(len(positions), tweaks)
+    tweaks = np.broadcast_to(tweaks, positions.shape)
     if size <= 1 << _MIN_BITS:  # As in ``permute``, a row of the table for each tweak.
         tweaks, rows = np.unique(tweaks, return_inverse=True)
         all_of_them = np.tile(np.arange(1 << _MIN_BITS), len(tweaks))

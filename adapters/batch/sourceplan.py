@@ -405,7 +405,7 @@ class SourcePlan(Plan):
 
     def _whole(self, key: BatchKey, allocate: Allocate) -> Any:
         epoch, index, origin = key.order_arguments
-        number = self.order.first(epoch, index, origin)
+        number = int(self.order.batch(epoch, index, origin)[0])
         try:
             seed(self.draws, self.seed, epoch, index, GLOBAL)
             batch = self.source.batch(number, allocate)

@@ -206,18 +206,13 @@ class MixOrder(Arrangement):
     def _of_source(self, at: int, draws: NDArray[np.int64]) -> NDArray[np.int64]:
         """Sample numbers, within a source, of these draws of it."""
         size, key, own = self._sizes[at], (self._seed, MIXED, at), self._own[at]
-        first, last = int(draws.min()) // size, int(draws.max()) // size
-        epochs: Any = first
-        places = draws - first * size
-        if first < last:
-            epochs, places = np.divmod(draws, size)
+        epochs, places = np.divmod(draws, size)
         if self._replacement:
             places = (uniform(draws, key) * size).astype(np.int64)
         if own is None:
             is_permuted = self._shuffle and not self._replacement
             return permute_each(places, size, key, epochs) if is_permuted else places
         found = np.empty(len(draws), np.int64)
-        epochs = np.broadcast_to(epochs, len(draws))
         for epoch in np.unique(epochs).tolist():
             inside = np.flatnonzero(epochs == epoch)
             found[inside] = own.numbers(epoch, places[inside])
@@ -306,13 +301,9 @@ class Schedule:
 
     def at(self, positions: NDArray[np.int64]) -> tuple[NDArray[np.int16], NDArray[np.int64]]:
         """Sources at these positions, and the numbers of their draws, from 0."""
-        # Worth it: a division per position takes longer than everything else.
-        period = positions[0] // len(self) if len(positions) else 0
-        place = positions - period * len(self)
-        if len(positions) and (place.min() < 0 or place.max() >= len(self)):
-            period, place = np.divmod(positions, len(self))
-        sources, draws = self.source[place], self.draw[place].astype(np.int64)
-        return sources, draws + period * self.counts[sources] if np.any(period) else draws
+        period, place = np.divmod(positions, len(self))
+        sources = self.source[place]
+        return sources, self.draw[place] + period * self.counts[sources]
 
     def position_of(self, source: int, draw: int) -> int:
         """Position of a source's draw."""

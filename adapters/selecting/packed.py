@@ -122,10 +122,6 @@ class PackedSource(Source):
 
     def sample(self, number: int, rng: np.random.Generator | None = None) -> Any:
         """Return one row."""
-        row = self._row(number)
-        return row if self.transform is None else self.transform(row)
-
-    def _row(self, number: int) -> dict[str, NDArray[Any]]:
         numbers = self.sequences(number)
         fetched: Sequence[Any] | None = self.source.samples(numbers)
         samples = fetched if fetched is not None else map(self.source.sample, numbers.tolist())
@@ -150,7 +146,8 @@ class PackedSource(Source):
             segments[at:end] = segment
             positions[at:end] = np.arange(len(sequence))
             at = end
-        return {"tokens": tokens, "segment_ids": segments, "positions": positions}
+        row = {"tokens": tokens, "segment_ids": segments, "positions": positions}
+        return row if self.transform is None else self.transform(row)
 
     def way(self, transformed: bool) -> str:
         """Human-readable description of how samples are read."""

@@ -94,7 +94,6 @@ def test_golden_draws():
         [1.5] * 3 + [2],
         np.array([2**63 + 5, 2**63 + 5, 2**63 + 5, 2**63 + 7], np.uint64),
     ],
-    ids=["uint8", "bool", "text", "float", "uint64"],
 )
 def test_classes_are_balanced(labels):
     assert class_balanced(labels).tolist() == pytest.approx([2 / 3, 2 / 3, 2 / 3, 2])
@@ -116,7 +115,6 @@ def test_classes_have_shares():
         ([1, -1, 2], ValueError, "bucket_by must be lengths >= 0, got -1 to 2"),
         ([1, np.nan, 2], ValueError, "bucket_by must be lengths >= 0, got nan"),
         (["a", "b", "c"], TypeError, "bucket_by must be numbers, one for each sample"),
-        ([[1], [1, 2]], ValueError, "bucket_by must have one length for each sample"),
         ([[1], [1, 2]], ValueError, "weights must have one number for each sample"),
         ([1, 2], ValueError, "weights must have one number for each of the 3 samples, got 2"),
         ([[1, 2, 3]], ValueError, r"weights must have one number for each sample, shape \(samples"),
