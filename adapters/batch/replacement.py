@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -39,7 +38,7 @@ def replacements_noted() -> Iterator[dict[int, int | None]]:
 class Replacements:
     """Replacements in one batch of a data set of ``size`` samples, made by ``sample(number)``.
 
-    "skip" takes samples that the order ``visits``.
+    "skip" prefers samples that the order ``visits``.
     """
 
     def __init__(
@@ -85,8 +84,9 @@ class Replacements:
             except BaseException as another:
                 note(another, f"in on_error, for sample {number}")
                 raise for_a_generator(another)  # noqa: B904  # With a cause of its own.
-        others = (each % self._size for each in range(number + 1, number + self._size))
-        for another_number in itertools.islice(filter(self._visits, others), _TRIES):
+        tries = min(_TRIES, self._size - 1)
+        others = [(number + step) % self._size for step in range(1, tries + 1)]
+        for another_number in sorted(others, key=self._visits, reverse=True):
             try:
                 replacement = (sample or self._sample)(another_number)
                 noted[number] = another_number

@@ -205,13 +205,14 @@ class RecordFiles:
         """Start to fetch a block of a window, unless fetching records is better.
 
         Small blocks gain nothing, and on slow connections, records come first. Data sets of up to
-        ``HALF_BYTES`` stay in the generations anyway.
+        two ``HALF_BYTES`` stay in the generations anyway; of these, only data sets of up to one, or
+        with a cache, are fetched in blocks.
         """
         if low_priority_seconds() > _MOST_PIECE_SECONDS:
             return
         if file.uses_cache or self._bytes <= remotefile.HALF_BYTES:
             file.prefetch_block(offset, size)
-        elif size >= _LEAST_BLOCK_BYTES:
+        elif size >= _LEAST_BLOCK_BYTES and self._bytes > 2 * remotefile.HALF_BYTES:
             order, most = (id(self), window.order), remotefile.MOST_WINDOW_BYTES
             if window_bytes() + size > most:  # Others may be left over.
                 self._leave(lambda key: key[:2] != order)

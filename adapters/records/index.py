@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 
 from adapters.errors import RecordError
 from adapters.records.codec import Codec
-from adapters.records.remotefile import RemoteFile
 from adapters.records.storage import Storage, peeked
 
-# Headers compared before an index is accepted; the others are checked when they are read. Fewer for
-# an object with an ETag, where each takes a request.
-_LOOKED_AT, _LOOKED_AT_OF_OBJECT = 64, 2
+# Headers compared before an index is accepted; the others are checked when they are read.
+LOOKED_AT = 64
+# Fewer for an object behind a URL, where each takes a request.
+LOOKED_AT_OF_OBJECT = 2
 _DIGITS, _TABS_AS_SPACES = b"0123456789", bytes.maketrans(b"\t", b" ")
 
 
@@ -113,10 +113,13 @@ def text_of(index: Index, codec: Codec, keys: Sequence[int] | None = None) -> by
     return "".join(lines).encode()
 
 
-def misfit(index: Index, storage: Storage, codec: Codec, newer: bool) -> str | None:
+def misfit(
+    index: Index, storage: Storage, codec: Codec, newer: bool, looked_at: int = LOOKED_AT
+) -> str | None:
     """Return the reason why an index can't belong to this file, or None.
 
-    An index that is ``newer`` than the file may leave out records.
+    An index that is ``newer`` than the file may leave out records. The headers of ``looked_at``
+    records are compared.
     """
     offsets = index.offsets
     if not len(offsets):
@@ -134,8 +137,6 @@ def misfit(index: Index, storage: Storage, codec: Codec, newer: bool) -> str | N
         ends = inorder + index.sizes[order]
         gap = gap or bool((ends[:-1] != inorder[1:]).any())
     try:
-        is_versioned = isinstance(storage, RemoteFile) and storage.head.is_etag
-        looked_at = _LOOKED_AT_OF_OBJECT if is_versioned else _LOOKED_AT
         places = list(range(len(inorder)))
         if len(places) > looked_at:  # Evenly spaced, including the last.
             places = np.unique(np.linspace(0, places[-1], looked_at).astype(int)).tolist()

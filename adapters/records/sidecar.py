@@ -10,8 +10,8 @@ reading                       shared if it fits, else own if it fits; else store
 writing a file                shared if it is free or belongs to the replaced file; else own
 renaming or removing a file   as for writing; the replaced file's indexes are removed
 ``verify --write-index``      shared, unless another record file has the same stem
-object behind a URL           as for reading; each name costs a small request, and with an ETag,
-                              only the first and the last record are compared with an index
+object behind a URL           as for reading; each name costs a small request, and only the first
+                              and the last record are compared with an index
 offsets are known             they are passed to ``Shard(index=...)`` and no index file is read
 ============================  ====================================================================
 
@@ -39,6 +39,8 @@ from adapters.errors import RecordError
 from adapters.records.codec import Codec
 from adapters.records.formats import CODECS, codec_of
 from adapters.records.index import (
+    LOOKED_AT,
+    LOOKED_AT_OF_OBJECT,
     Index,
     misfit,
     parse,
@@ -77,7 +79,9 @@ def record_files(names: Sequence[str], manifests: bool = False) -> list[str]:
 
 def index_of(storage: MappedFile | RemoteFile, codec: Codec, verify: bool) -> Index:
     """Return the index of a file: read if one fits, else built and stored."""
-    path = storage.url if isinstance(storage, RemoteFile) else storage.name
+    path, looked_at = storage.name, LOOKED_AT
+    if isinstance(storage, RemoteFile) and is_url(storage.url):
+        path, looked_at = storage.url, LOOKED_AT_OF_OBJECT
     for name, text, modified_ns in indexes_beside(path, skip_unreadable=True):
         try:
             index = parse(text, codec)
@@ -87,7 +91,7 @@ def index_of(storage: MappedFile | RemoteFile, codec: Codec, verify: bool) -> In
             log.log(level, "%s is not the index of %s: %s", name, storage.name, error)
             continue
         newer = modified_ns > storage.changed_ns
-        obstacle = misfit(index, storage, codec, newer)
+        obstacle = misfit(index, storage, codec, newer=newer, looked_at=looked_at)
         if obstacle is None:
             if len(index.offsets):
                 _warn_of_more(name, index, storage, codec)
@@ -164,12 +168,15 @@ def _stored(storage: MappedFile | RemoteFile, codec: Codec) -> tuple[ObjectCache
 
 def _loaded(storage: MappedFile | RemoteFile, codec: Codec) -> Index | None:
     """Load the stored index of this file; None if there is none that matches."""
+    # An object of the same size and time may be another.
+    has_etag = isinstance(storage, RemoteFile) and storage.head.is_etag
+    looked_at = LOOKED_AT_OF_OBJECT if has_etag else LOOKED_AT
     try:
         indexes, name, identity = _stored(storage, codec)
         body = indexes.get(name, identity)
         if body is not None:
             index = Index(*np.frombuffer(body, "<i8").astype(np.int64, copy=False).reshape(2, -1))
-            if misfit(index, storage, codec, newer=False) is None:
+            if misfit(index, storage, codec, False, looked_at) is None:
                 return index
     except ConnectionError:
         raise
