@@ -42,7 +42,7 @@ def test_weights_of_0_are_never_drawn(size, seed, epoch):
     assert [n for n in range(size) if Draws(weights, size, seed).visits(n)] == [seed % size]
 
 
-def test_skip_takes_no_sample_of_weight_0():
+def test_skip_prefers_samples_with_a_weight():
     weights = np.ones(70)
     weights[[0, 2, 3, 69]] = 0
     fails = {1: "", 9: "", 68: ""}  # Of no number.
@@ -51,6 +51,8 @@ def test_skip_takes_no_sample_of_weight_0():
         replays = [skips.replay(epoch, 0) for epoch in range(5)]
     found = {old: each.numbers[row] for each in replays for row, old in each.replaced.items()}
     assert found == {1: 4, 9: 10, 68: 4}
+    with SafeSequence(np.arange(12), 4, weights=np.eye(12)[9], **options) as alone:
+        assert alone[0].tolist() == [10] * 4
 
 
 def test_weights_changed_in_place_do_not_count():

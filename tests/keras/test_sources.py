@@ -155,18 +155,6 @@ def test_blocks_of_a_sample_that_cannot_be_read(source, on_error, caplog):
     assert "where a state is loaded: OSError: 0 can't be read" in caplog.messages[0]
 
 
-def test_skip_with_weights():
-    def fail(x):
-        if x == 9:
-            raise ValueError("no")
-        return x
-
-    arguments = {"on_error": "skip", "transform": fail, "workers": 0}
-    weights = adapters.Weighted(np.eye(12)[9], 4)
-    with SafeSequence(np.arange(12), 4, weights=weights, **arguments) as sequence:
-        assert sequence[0].tolist() == [10] * 4
-
-
 @pytest.mark.parametrize("make", [split, lambda source, _: concatenate([X, source])])
 def test_whole_batches_refused_by_split(make):
     with pytest.raises(
