@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from adapters import Blocks, Buckets, SafeSequence, Weighted, class_balanced
+from adapters import Blocks, Buckets, Weighted, class_balanced
 from adapters.batch.arranging import order_of
 from adapters.batch.weights import Draws
 from adapters.sources import SequenceSource
@@ -40,19 +40,6 @@ def test_weights_of_0_are_never_drawn(size, seed, epoch):
     weights[seed % size] = 1e-300
     assert set(drawn(weights, 100, seed, epoch)) == {seed % size}
     assert [n for n in range(size) if Draws(weights, size, seed).visits(n)] == [seed % size]
-
-
-def test_skip_prefers_samples_with_a_weight():
-    weights = np.ones(70)
-    weights[[0, 2, 3, 69]] = 0
-    fails = {1: "", 9: "", 68: ""}  # Of no number.
-    options = {"transform": lambda x: x + int(fails.get(int(x), 0)), "on_error": "skip"}
-    with SafeSequence(np.arange(70), 70, weights=weights, **options) as skips:
-        replays = [skips.replay(epoch, 0) for epoch in range(5)]
-    found = {old: each.numbers[row] for each in replays for row, old in each.replaced.items()}
-    assert found == {1: 4, 9: 10, 68: 4}
-    with SafeSequence(np.arange(12), 4, weights=np.eye(12)[9], **options) as alone:
-        assert alone[0].tolist() == [10] * 4
 
 
 def test_weights_changed_in_place_do_not_count():

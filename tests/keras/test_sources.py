@@ -155,6 +155,19 @@ def test_blocks_of_a_sample_that_cannot_be_read(source, on_error, caplog):
     assert "where a state is loaded: OSError: 0 can't be read" in caplog.messages[0]
 
 
+def test_skip_prefers_samples_with_a_weight():
+    weights = np.ones(70)
+    weights[[0, 2, 3, 69]] = 0
+    fails = {1: "", 9: "", 68: ""}  # Of no number.
+    options = {"transform": lambda x: x + int(fails.get(int(x), 0)), "on_error": "skip"}
+    with SafeSequence(np.arange(70), 70, weights=weights, **options) as skips:
+        replays = [skips.replay(epoch, 0) for epoch in range(5)]
+    found = {old: each.numbers[row] for each in replays for row, old in each.replaced.items()}
+    assert found == {1: 4, 9: 10, 68: 4}
+    with SafeSequence(np.arange(12), 4, weights=np.eye(12)[9], **options) as alone:
+        assert alone[0].tolist() == [10] * 4
+
+
 @pytest.mark.parametrize("make", [split, lambda source, _: concatenate([X, source])])
 def test_whole_batches_refused_by_split(make):
     with pytest.raises(
