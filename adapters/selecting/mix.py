@@ -302,8 +302,10 @@ class Schedule:
     def at(self, positions: NDArray[np.int64]) -> tuple[NDArray[np.int16], NDArray[np.int64]]:
         """Sources at these positions, and the numbers of their draws, from 0."""
         period, place = np.divmod(positions, len(self))
-        sources, draws = self.source[place], self.draw[place].astype(np.int64)
-        return sources, draws + period * self.counts[sources]
+        sources = self.source[place]
+        draws: NDArray[np.int64] = period * self.counts[sources]
+        draws += self.draw[place]
+        return sources, draws
 
     def position_of(self, source: int, draw: int) -> int:
         """Position of a source's draw."""
