@@ -26,9 +26,9 @@ _PNM = re.compile(rb"P[1-6fF](?:\s(?:\s|#[^\r\n]*[\r\n])*(\d+))(?:\s(?:\s|#[^\r\
 # A BMP of OS/2, of which OpenCV doesn't tell colours from grey.
 _OS2 = re.compile(rb"BM.{12}\x0c\0\0\0", re.DOTALL)
 # A BMP of run lengths, some of which OpenCV misreads.
-_RUNS = re.compile(rb"BM.{12}(?!\x0c).{16}[\1\2]", re.DOTALL)
+_RUNS = re.compile(rb"BM.{12}(?!\x0c).{16}[\x01\x02]", re.DOTALL)
 # A BMP of 8 bits or less.
-_INDEXED = re.compile(rb"BM.{12}(?:\x0c\0{3}.{6}|(?!\x0c).{14})[\1-\10]\0", re.DOTALL)
+_INDEXED = re.compile(rb"BM.{12}(?:\x0c\0{3}.{6}|(?!\x0c).{14})[\x01-\x08]\0", re.DOTALL)
 # TIFF photometric interpretations.
 _GREYS, _RGB, _PALETTE, _CMYK = (0, 1), 2, 3, 5
 # TIFF extra sample: an alpha that the colours aren't multiplied by.

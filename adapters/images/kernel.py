@@ -29,8 +29,9 @@ from adapters.generators import Generators, RngOf
 from adapters.images.geometry import Crop, reduced, reduction
 
 log = logging.getLogger("adapters")
-# First bytes of JPEGs and of raw images, which aren't decoded smaller.
-FIRST_BYTES = _JPEG, _RAW = b"\xff", b"\x93"
+_JPEG = b"\xff"
+# First bytes of what the kernel decodes: JPEGs, and raw images, which aren't decoded smaller.
+FIRST_BYTES = _JPEG, b"\x93"
 _NAME = "adapters.images._kernel"
 # As in ``native/module.c``; it changes when a function is added or its arguments change.
 _VERSION = 11

@@ -56,12 +56,7 @@ def packed_to(url: str, pack: Callable[[str], Manifest]) -> Manifest:
             if os.path.exists(os.path.join(folder, each)):
                 put(each, _index_name(target, packed, packed in before))
 
-        before: list[str] = []  # Files that an earlier manifest of this format names.
-        for each, text in there.items():
-            with contextlib.suppress(ValueError):
-                earlier = Manifest.parse(text, each)
-                if earlier.format == manifest.format and not before:
-                    before = [packed.name for packed in earlier.files]
+        before = _named_by(there, manifest.format)
         names = [packed.name for packed in manifest.files]
         side_by_side(put, names)
         side_by_side(put_index, names)
@@ -84,6 +79,16 @@ def _manifests(target: str, name: str) -> dict[str, bytes]:
 
     texts = side_by_side(lambda each: text_of_object(target + each), names)
     return {each: found[0] for each, found in zip(names, texts) if found is not None}
+
+
+def _named_by(manifests: dict[str, bytes], format: str) -> list[str]:
+    """List the files that a manifest of this format names."""
+    for name, text in manifests.items():
+        with contextlib.suppress(ValueError):
+            earlier = Manifest.parse(text, name)
+            if earlier.format == format:
+                return [packed.name for packed in earlier.files]
+    return []
 
 
 def _index_name(target: str, packed: str, is_ours: bool) -> str:
