@@ -25,8 +25,10 @@ from adapters.images import exif, opencv, pillow, tiff
 _PNM = re.compile(rb"P[1-6fF](?:\s(?:\s|#[^\r\n]*[\r\n])*(\d+))(?:\s(?:\s|#[^\r\n]*[\r\n])*(\d+))")
 # A BMP of OS/2, of which OpenCV doesn't tell colours from grey.
 _OS2 = re.compile(rb"BM.{12}\x0c\0\0\0", re.DOTALL)
-# A BMP of run lengths, some of which OpenCV misreads.
-_RUNS = re.compile(rb"BM.{12}(?!\x0c).{16}[\x01\x02]", re.DOTALL)
+# A BMP of run lengths, some of which OpenCV misreads, or of 16 bits with masks in a larger header.
+_BY_PILLOW = re.compile(
+    rb"BM.{12}(?!\x0c)(?:.{16}[\x01\x02]|(?!\x28).{14}\x10\0\x03)", re.DOTALL
+)
 # A BMP of 8 bits or less.
 _INDEXED = re.compile(rb"BM.{12}(?:\x0c\0{3}.{6}|(?!\x0c).{14})[\x01-\x08]\0", re.DOTALL)
 # TIFF photometric interpretations.
@@ -84,7 +86,7 @@ def decode(buffer: memoryview | bytes, indices: bool) -> NDArray[Any]:
     if _is_webp(head):
         opencv.check_one(sum(name == b"ANMF" for name, _ in exif.riff_chunks(view)))
     plugin = "Gif" if head[:4] == b"GIF8" else "Bmp"
-    if plugin == "Gif" or _RUNS.match(view) or (indices and _INDEXED.match(view)):
+    if plugin == "Gif" or _BY_PILLOW.match(view) or (indices and _INDEXED.match(view)):
         return pillow.decode(buffer, plugin, indices)
     return opencv.decode(buffer, "IMREAD_COLOR" if _OS2.match(view) else "IMREAD_UNCHANGED")
 
@@ -107,7 +109,8 @@ def _tiff(buffer: memoryview | bytes, indices: bool) -> NDArray[Any]:
     if is_cut_short:
         raise ContentError("a TIFF image", f"one cut short: {len(buffer)} bytes")
     colours = tags.get(tiff.PHOTOMETRIC)
-    if indices and colours == _PALETTE:
+    is_narrow = bits == 2 or (bits == 4 and colours != _PALETTE)  # OpenCV refuses these.
+    if is_narrow or (indices and colours == _PALETTE):
         return pillow.decode(buffer, "Tiff", indices)
     number = tags.get(tiff.FORMAT) or _UNSIGNED
     is_usual = bands == 1 or (bands == 3 and colours not in _GREYS)

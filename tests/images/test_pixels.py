@@ -364,6 +364,17 @@ def test_bmp_whose_run_lengths_pass_the_edge():
         np.testing.assert_array_equal(decode(content), pixels[:, :, None] * colour)
 
 
+@pytest.mark.parametrize("size", [40, 56, 124])
+def test_bmp_of_16_bits_in_any_header(size):
+    """Red, green and blue of 5, 6 and 5 bits."""
+    masks = struct.pack("<3I", 0xF800, 0x7E0, 0x1F)
+    header = struct.pack("<IiiHHIIiiII", size, 3, 1, 1, 16, 3, 8, 0, 0, 0, 0) + masks
+    header = header if size == 40 else header.ljust(size, b"\0")
+    pixels = struct.pack("<4H", 0xF800, 0x7E0, 0x1F, 0)
+    content = b"BM" + struct.pack("<IHHI", 0, 0, 0, 14 + len(header)) + header + pixels
+    assert (decode(content)[0] > 247).tolist() == np.eye(3, dtype=bool).tolist()
+
+
 def test_area_is_averaged_if_another_side_grows():
     grey = picture(8, 6, 1)
     array = ImageDecoder((2, 12), channels=1, interpolation="area").decode(npy(grey))
@@ -391,6 +402,17 @@ def test_tiff_of_every_order_says_its_size(order, is_big):
     at = content.index(struct.pack(f"{order}HH", 256, 4)) + (12 if is_big else 8)
     with pytest.raises(ContentError, match="found one of 3 x 2000000000 pixels"):
         decode(claiming(content, at, f"{order}I", 2_000_000_000))
+
+
+@pytest.mark.parametrize("bits", [2, 4])
+def test_tiff_of_grey_with_few_bits(bits):
+    content, most = tiff("<", False), (1 << bits) - 1
+    for tag, old, new in ((256, 2, 16 // bits), (258, 8, bits)):
+        entries = (struct.pack("<HHII", tag, 4, 1, value) for value in (old, new))
+        content = content.replace(*entries)
+    levels = np.arange(6)[:, None] >> np.arange(8 - bits, -1, -bits) & most
+    expected = levels.reshape(3, -1) * (255 // most)
+    np.testing.assert_array_equal(decode(content)[:, :, 0], expected)
 
 
 @pytest.mark.parametrize(
