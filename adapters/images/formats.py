@@ -26,9 +26,7 @@ _PNM = re.compile(rb"P[1-6fF](?:\s(?:\s|#[^\r\n]*[\r\n])*(\d+))(?:\s(?:\s|#[^\r\
 # A BMP of OS/2, of which OpenCV doesn't tell colours from grey.
 _OS2 = re.compile(rb"BM.{12}\x0c\0\0\0", re.DOTALL)
 # A BMP of run lengths, some of which OpenCV misreads, or of 16 bits with masks in a larger header.
-_BY_PILLOW = re.compile(
-    rb"BM.{12}(?!\x0c)(?:.{16}[\x01\x02]|(?!\x28).{14}\x10\0\x03)", re.DOTALL
-)
+_BY_PILLOW = re.compile(rb"BM.{12}(?!\x0c)(?:.{16}[\x01\x02]|(?!\x28).{14}\x10\0\x03)", re.DOTALL)
 # A BMP of 8 bits or less.
 _INDEXED = re.compile(rb"BM.{12}(?:\x0c\0{3}.{6}|(?!\x0c).{14})[\x01-\x08]\0", re.DOTALL)
 # TIFF photometric interpretations.

@@ -6,10 +6,10 @@ import hashlib
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from adapters.images import ImageDecoder
 from adapters.images.decoder import halves
 from adapters.packing.inputs import Inputs, Item, Samples, digest
 from adapters.packing.manifest import Manifest
-from adapters.packing.run import FolderInUseError, Run, locked_folder, unlock
+from adapters.packing.run import FolderInUseError, Run, earlier_settings, locked_folder, unlock
 from adapters.records import CODECS, RecordFiles
 from adapters.remote.urls import local_path
 from adapters.sources import ArraySource, Source, Subset, source_given
@@ -90,20 +90,17 @@ def materialize(source: Any, folder: str | os.PathLike[str]) -> Source:
         ([4.0, 5.0, 6.0, 7.0], 1)
     """
     place = Path(os.path.abspath(local_path(folder, "folder")))
-    stages = _stages_of(source_given(source, "source"), source)
+    stages = _stages_of(source_given(source, "source"))
+    version, is_known = _version_of(stages.before)
     while (found := _manifest_in(place)) is None:
         try:
-            _write(place, stages)
+            _write(place, stages, version, is_known)
         except FolderInUseError:
             time.sleep(_LOOK_SECONDS)
-    if found.settings["source"] != stages.version:
-        same = found.settings.get("files") == stages.files
-        differs = "with another decode" if same else "of other files, or under another path"
-        differs = f", {differs}" if stages.files else ""
+    if found.settings["source"] != version:
         raise ValueError(
             f"folder {os.fspath(folder)!r} has the samples of another source, or of files or a "
-            f"decoder that have changed since ({found.settings['about']}; now {stages.about}"
-            f"{differs}): give another folder, or remove this one"
+            "decoder that have changed since: give another folder, or remove this one"
         )
     columns, treedef = columns_in(found.settings)
     paths = [place / packed.name for packed in found.files]
@@ -120,129 +117,68 @@ def materialize(source: Any, folder: str | os.PathLike[str]) -> Source:
     return materialized
 
 
-@dataclass(frozen=True)
-class _Stages:
-    """Source split into stored samples and the steps applied when they are read.
-
-    Args:
-        before: Source of the samples to store, the same each time.
-        decoders: Decoders for the remaining steps of images, by leaf number.
-        fields: Known features, by leaf number.
-        classes: Names of the classes by label, or None.
-        version: Fingerprint of the source and of the stored steps.
-        about: Description of the source, for messages.
-        is_known: True if ``version`` shows every change; for users' data sets and functions, it
-            doesn't.
-        files: Fingerprint of the source without its ``decode``, for messages; "" if it has none.
-    """
+class _Stages(NamedTuple):
+    """Source split into stored samples and the steps applied when they are read."""
 
     before: Source
+    """Source of the samples to store, the same each time."""
     decoders: dict[int, ImageDecoder]
-    fields: Sequence[Field]
-    classes: list[str] | None
-    version: str
-    about: str
-    is_known: bool = True
-    files: str = ""
+    """Decoders for the remaining steps of images, by leaf number."""
+    fields: Sequence[Field] = ()
+    """Known features, by leaf number."""
 
 
-def _stages_of(source: Source, given: Any) -> _Stages:
+def _stages_of(source: Source) -> _Stages:
     """Split a source; a ``ValueError`` if its samples differ each time."""
     if source.whole_batches:
         raise TypeError("source must give single samples, got one of whole batches")
     if isinstance(source, Subset):
-        whole = _stages_of(source.whole, source.whole)
-        numbers = hashlib.sha256(np.ascontiguousarray(source.numbers).data).hexdigest()
-        return replace(
-            whole,
-            before=whole.before.select(source.numbers),
-            version=digest([whole.version, numbers]),
-            about=f"{len(source)} of {whole.about}",
-            files=whole.files and digest([whole.files, numbers]),
-        )
+        whole = _stages_of(source.whole)
+        return whole._replace(before=whole.before.select(source.numbers))
     if isinstance(source, ImageTuples):
-        return _of_tuples(source)
-    if isinstance(source, Decoded):
-        return _of_decoded(source)
+        parts = list(map(_stages_of, source.parts))
+        before = ImageTuples([cast(ImageSource, part.before) for part in parts])
+        return _Stages(before, {at: part.decoders[0] for at, part in enumerate(parts) if part[1]})
+    content = source.content if isinstance(source, Decoded) else None
+    if isinstance(source, Decoded) and isinstance(content, Images):
+        if type(content.decoder) is ImageDecoder:
+            first, after = halves(content.decoder)
+            return _Stages(source.with_content(content.with_decoder(first)), {0: after})
+    elif isinstance(source, Decoded) and type(content) is Examples:
+        fields = content.fields
+        decoders = {at: halves(each.decoder)[1] for at, each in enumerate(fields) if each.decoder}
+        first_halves = content.with_fields(list(map(_first_half, fields)))
+        return _Stages(source.with_content(first_halves), decoders, fields)
     if source.draws:
         raise ValueError(
             "source must give the same samples each time, got one that draws random numbers: "
-            "materialize its parts, and join those"
+            "an ImageDecoder is taken apart, but not a subclass or a function, nor a source that "
+            "is joined or materialized already; of a joined one, materialize its parts"
         )
     if source.arranged(False, 0) is not None:
         raise ValueError(
             "source must have no order of its own, got one that mix() or packed() has made: "
             "materialize its parts, and mix those"
         )
-    about = f"{len(source)} samples of {type(given).__name__}"
-    version, known = _whole_version(source)
-    return _Stages(source, {}, (), getattr(given, "classes", None), version, about, known)
+    return _Stages(source, {})
 
 
-def _whole_version(source: Source) -> tuple[str, bool]:
-    """Fingerprint of a source that is stored whole, and True if it shows every change."""
+def _version_of(source: Source) -> tuple[str, bool]:
+    """Fingerprint of a source, and True if it shows every change: not those of users' code."""
     if isinstance(source, Subset):
-        version, known = _whole_version(source.whole)
-        return digest([version, repr(source.numbers.tolist())]), known
+        version, is_known = _version_of(source.whole)
+        numbers = hashlib.sha256(np.ascontiguousarray(source.numbers).data).hexdigest()
+        return digest([version, numbers]), is_known
     if isinstance(source, (Concatenation, ImageTuples)):
-        versions, all_known = zip(*map(_whole_version, source.parts))
-        return digest(versions), all(all_known)
+        versions, are_known = zip(*map(_version_of, source.parts))
+        return digest(versions), all(are_known)
     if isinstance(source, Decoded):
-        known = source.function is None and not source.makes_samples
-        return digest([source.version, *_described(source.content)]), known
+        is_known = source.function is None and not source.makes_samples
+        return digest([source.version, *_described(source.content)]), is_known
     if isinstance(source, ArraySource):
         return source.version, True
     kind = type(getattr(source, "data", source))
     return digest([f"{kind.__module__} {len(source)} samples of {kind.__name__}"]), False
-
-
-def _of_tuples(source: ImageTuples) -> _Stages:
-    parts = [_of_decoded(part) for part in source.parts]
-    return _Stages(
-        ImageTuples([part.before for part in parts if isinstance(part.before, ImageSource)]),
-        {place: part.decoders[0] for place, part in enumerate(parts) if part.decoders},
-        (),
-        None,
-        digest([part.version for part in parts]),
-        " with ".join(part.about for part in parts),
-        all(part.is_known for part in parts),
-        digest([part.files for part in parts]),
-    )
-
-
-def _of_decoded(source: Decoded) -> _Stages:
-    content: Any = source.content
-    if isinstance(content, Columns):
-        if source.draws:
-            raise ValueError(
-                "source must not be materialized already if it still draws a crop or a flip"
-            )
-        about, classes = f"{len(source)} samples", getattr(source, "classes", None)
-        version = digest([source.version, *_described(content)])
-        return _Stages(source, {}, (), classes, version, about)
-    before = source
-    decoders: dict[int, ImageDecoder] = {}
-    fields: Sequence[Field] = ()
-    is_known = True
-    if isinstance(content, Examples):
-        before = source.with_content(content.with_fields(list(map(_first_half, content.fields))))
-        fields = content.fields
-        decoders = {at: halves(each.decoder)[1] for at, each in enumerate(fields) if each.decoder}
-    elif isinstance(content, Images) and type(content.decoder) is ImageDecoder:
-        first, after = halves(content.decoder)
-        before, decoders = source.with_content(content.with_decoder(first)), {0: after}
-    elif source.function is not None or source.makes_samples:
-        if source.draws:
-            raise ValueError(
-                "decode must give the same sample each time, got one that draws random numbers: "
-                "an ImageDecoder is taken apart, what a subclass or a function draws isn't known"
-            )
-        is_known = False
-    about = f"{len(source)} {source.unit}s"
-    classes = getattr(source, "classes", None)
-    version = digest([source.version, *_described(before.content)])
-    files = digest([source.version])
-    return _Stages(before, decoders, fields, classes, version, about, is_known, files)
 
 
 def _first_half(field: Field) -> Field:
@@ -290,6 +226,8 @@ def _described_field(field: Field) -> str:
 
 def _manifest_in(folder: Path) -> Manifest | None:
     """Load the manifest; None if writing hasn't finished."""
+    if not folder.is_dir() and folder.exists():
+        raise NotADirectoryError(f"folder must be one, got the file {os.fspath(folder)!r}")
     try:
         found = Manifest.load(folder / f"{_STEM}.json")
     except FileNotFoundError:
@@ -302,10 +240,9 @@ def _manifest_in(folder: Path) -> Manifest | None:
     return found
 
 
-def _write(folder: Path, stages: _Stages) -> None:
+def _write(folder: Path, stages: _Stages, version: str, is_known: bool) -> None:
     """Write all samples, unless another process has done so meanwhile or is doing so."""
-    guard = folder / f".{_STEM}.lock"
-    lock = locked_folder(guard)
+    lock = locked_folder(folder)
     try:
         if _manifest_in(folder) is None:
             begun = (folder / f".{_STEM}.packing").exists()  # Some may have their names already.
@@ -315,22 +252,23 @@ def _write(folder: Path, stages: _Stages) -> None:
                     f"folder must be empty or have what materialize wrote, got "
                     f"{os.fspath(folder)!r} with {taken[0]!r}: give another folder"
                 )
-            _write_samples(folder, stages)
+            _write_samples(folder, stages, version, is_known)
     finally:
-        guard.rmdir()
         unlock(lock)
 
 
-def _write_samples(folder: Path, stages: _Stages) -> None:
+def _write_samples(folder: Path, stages: _Stages, version: str, is_known: bool) -> None:
     samples = _Whole(stages.before)
     columns, treedef = _columns_of(samples, stages)
-    fingerprint = stages.version if stages.is_known else None
+    begun = earlier_settings(folder / _STEM)
+    if begun.get("source") == version:  # Its later samples may have another shape.
+        columns, _ = columns_in(begun)
     fetch = partial(stages.before.prefetch, elsewhere=False)
-    inputs = Inputs(samples, stages.classes, fingerprint, fetch)
+    classes = getattr(stages.before, "classes", None)
+    inputs = Inputs(samples, classes, version if is_known else None, fetch)
     while True:
         # For reading the records, and for detecting that they are out of date.
-        about = {"source": stages.version, "about": stages.about, "files": stages.files}
-        settings = {**about, **described(columns, treedef)}
+        settings = {"source": version, **described(columns, treedef)}
         try:
             run = Run(folder / _STEM, inputs, _FORMAT, settings, _SHARD_BYTES, "raise")
             run.complete(partial(_encoded, columns, treedef))

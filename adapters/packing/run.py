@@ -59,7 +59,7 @@ class Run:
         self._format = format
         self._shard_bytes = shard_bytes
         self._on_error = on_error
-        self._folder = self._stem.with_name(f".{self._stem.name}.packing")
+        self._folder = _working_folder(self._stem)
         self._settings = {**settings, "shard_bytes": shard_bytes}
         self._manifest, self._before = self._published_before()
         self._lock = locked_folder(self._folder)
@@ -112,28 +112,27 @@ class Run:
                 pending = self._write_one(
                     manifest, pending, outcomes, lambda done: progress(done, total)
                 )
+        names = self._names(len(manifest.files))
+        manifest.files = [
+            replace(packed, name=name.name) for packed, name in zip(manifest.files, names)
+        ]
         manifest.write(self._folder / "manifest.json")
 
     def _give_names(self) -> Manifest:
         """Give the files their names, the manifest's last, and remove the folder."""
         manifest = Manifest.load(self._folder / "manifest.json")
-        names = self._names(len(manifest.files))
-        for packed, name in zip(manifest.files, names):
-            file = self._folder / packed.name
+        names = [self._folder.with_name(packed.name) for packed in manifest.files]
+        for number, name in enumerate(names):
+            file = self._file(number)
             if file.exists():
                 sidecar.remove(name)
                 os.replace(file, name)
             sidecar.follow(file, name)
-        manifest.files = [
-            replace(packed, name=name.name) for packed, name in zip(manifest.files, names)
-        ]
         for old in self._before:
             if old not in names:
                 sidecar.remove(old)
                 old.unlink(missing_ok=True)
-        temporary = self._folder / "published.json"
-        manifest.write(temporary)
-        os.replace(temporary, self._manifest)
+        os.replace(self._folder / "manifest.json", self._manifest)
         (self._folder / "plan.json").unlink()  # Without it, the rest of the folder is ignored.
         shutil.rmtree(self._folder)
         return manifest
@@ -162,21 +161,21 @@ class Run:
     def _prepare(self) -> None:
         """Keep the files of an earlier run only if it had the same plan."""
         plan = json.dumps(
-            [
-                self._inputs.fingerprint,
-                self._format,
-                self._settings,
-                self._on_error,
-                self._suffix,
-                self._single,
-                self._inputs.seed,
-            ]
+            {
+                "settings": self._settings,
+                "fingerprint": self._inputs.fingerprint,
+                "format": self._format,
+                "on_error": self._on_error,
+                "name": self._out.name,
+                "seed": self._inputs.seed,
+            }
         )
         path = self._folder / "plan.json"
-        kept = path.exists() and path.read_text() == plan and self._inputs.fingerprint is not None
-        if not (kept and self._is_complete()):
-            if self._finished:
-                self._before += self._renamed()
+        is_same = path.exists() and path.read_text() == plan
+        if not (is_same and self._inputs.fingerprint is not None and self._is_complete()):
+            if self._finished:  # Some files may have got their names before it was killed.
+                earlier = Manifest.load(self._folder / "manifest.json").files
+                self._before += [self._folder.with_name(packed.name) for packed in earlier]
             for left in self._folder.iterdir():  # The folder itself is locked.
                 left.unlink()
             path.write_text(plan)
@@ -186,20 +185,10 @@ class Run:
         files = self._noted().files
         names = self._names(len(files)) if self._finished else []
         for number, packed in enumerate(files):
-            places = [self._folder / packed.name, *names[number : number + 1]]
+            places = [self._file(number), *names[number : number + 1]]
             if not any(each.is_file() and each.stat().st_size == packed.bytes for each in places):
                 return False
         return True
-
-    def _renamed(self) -> list[Path]:
-        """Files to which an earlier run, killed while it renamed, has given their names."""
-        files = self._noted().files
-        found = []
-        for packed, name in zip(files, self._names(len(files))):
-            place = name.with_suffix(Path(packed.name).suffix)
-            if place.exists() and not (self._folder / packed.name).exists():
-                found.append(place)
-        return found
 
     def _noted(self) -> Manifest:
         """The manifest of the files that are finished so far."""
@@ -220,7 +209,7 @@ class Run:
     ) -> Outcome | None:
         """Write one file, and return the first outcome that didn't fit."""
         number, done = len(manifest.files), manifest.read
-        path = self._folder / f"{number:05d}{self._suffix}"
+        path = self._file(number)
         skipped: list[Skipped] = []
         following: Outcome | None = pending
         with RecordWriter(path, format=self._format) as writer:
@@ -244,6 +233,10 @@ class Run:
         write_whole(self._folder / f"{number:05d}.json", json.dumps(note).encode())
         return following
 
+    def _file(self, number: int) -> Path:
+        """File of records in the working folder."""
+        return self._folder / f"{number:05d}{self._suffix}"
+
     def _names(self, count: int) -> list[Path]:
         """Make the names of so many files."""
         if self._single and count == 1:
@@ -252,6 +245,21 @@ class Run:
             self._stem.with_name(f"{self._stem.name}-{number:05d}-of-{count:05d}{self._suffix}")
             for number in range(count)
         ]
+
+
+def _working_folder(stem: Path) -> Path:
+    return stem.with_name(f".{stem.name}.packing")
+
+
+def earlier_settings(stem: Path) -> dict[str, Any]:
+    """Settings of an interrupted run; empty if there was none."""
+    try:
+        settings: dict[str, Any] = json.loads((_working_folder(stem) / "plan.json").read_text())[
+            "settings"
+        ]
+    except (FileNotFoundError, ValueError):
+        return {}
+    return settings
 
 
 class FolderInUseError(FileExistsError):
