@@ -61,9 +61,6 @@ def size_of(buffer: memoryview | bytes) -> tuple[int, int]:
         return _regular(_jpeg_header, buffer)[:2]
     if head == png.MAGIC:
         return png.size_of(buffer)
-    claimed = formats.size_in_header(buffer)
-    if claimed is not None:
-        return claimed
     height, width, _ = decoded(buffer, AS_STORED).shape  # OpenCV may turn a TIFF.
     return height, width
 

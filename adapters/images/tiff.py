@@ -16,13 +16,8 @@ import re
 import struct
 from collections.abc import Iterator
 
-import numpy as np
-from numpy.typing import NDArray
-
 SUBFILE, WIDTH, HEIGHT, BITS, PHOTOMETRIC, ORIENTATION = 254, 256, 257, 258, 262, 274
 SAMPLES, PLANAR, EXTRA, FORMAT = 277, 284, 338, 339
-# Offsets and byte counts of strips, and of tiles.
-_DATA = {273: 279, 324: 325}
 _HEAD = re.compile(rb"II[*+]\0|MM\0[*+]")
 # libtiff's limit on a directory's entries; integer types.
 _MOST_ENTRIES = 4096
@@ -32,8 +27,6 @@ _NO_PAGE = 1 | 4
 
 Tags = dict[int, "int | None"]
 """First number of each tag, the largest one if it is there twice; None if one is no integer."""
-# Tag, struct code ("" for no integers), number of values, and their buffer and place.
-_Entry = tuple[int, str, int, "memoryview | bytes", int]
 
 
 def is_tiff(buffer: memoryview | bytes) -> bool:
@@ -47,33 +40,6 @@ def directories(buffer: memoryview | bytes) -> Iterator[Tags]:
     Raises:
         ValueError, struct.error: The part of the buffer that was read is damaged.
     """
-    for entries in _entries(buffer):
-        tags: Tags = {}
-        for tag, code, _, field, place in entries:
-            is_inside = code and place + struct.calcsize(code) <= len(field)
-            number = int(struct.unpack_from(code, field, place)[0]) if is_inside else None
-            known = tags.get(tag, 0)
-            tags[tag] = None if number is None or known is None else max(number, known)
-        yield tags
-
-
-def is_cut_short(buffer: memoryview | bytes) -> bool:
-    """True if a strip or tile of the first page ends behind the buffer.
-
-    Errors as for ``directories``.
-    """
-    numbers: dict[int, NDArray[np.float64]] = {}
-    for tag, code, values, field, place in next(_entries(buffer), []):
-        if code and (tag in _DATA or tag in _DATA.values()):
-            if place + struct.calcsize(code) * values > len(field):
-                return True
-            numbers[tag] = np.frombuffer(field, code, values, place).astype(np.float64)
-    starts = {counts: numbers[tag] for tag, counts in _DATA.items() if tag in numbers}
-    return any((starts[tag] + numbers.get(tag, 0) > len(buffer)).any() for tag in starts)
-
-
-def _entries(buffer: memoryview | bytes) -> Iterator[list[_Entry]]:
-    """Yield the entries of each directory."""
     view = memoryview(buffer)
     order = "<" if view[0] == ord("I") else ">"
     is_big = struct.unpack_from(f"{order}H", view, 2) == (43,)
@@ -88,15 +54,19 @@ def _entries(buffer: memoryview | bytes) -> Iterator[list[_Entry]]:
         (entries,) = struct.unpack_from(count, view, at)
         at += struct.calcsize(count)
         directory = view[at : at + entry.size * min(entries, _MOST_ENTRIES)]
-        found: list[_Entry] = []
+        tags: Tags = {}
         for tag, kind, values, field in entry.iter_unpack(
             directory[: len(directory) // entry.size * entry.size]
         ):
             code = order + _NUMBERS[kind] if kind in _NUMBERS and values else ""
-            is_here = struct.calcsize(code) * values <= len(field)
-            place = 0 if is_here else struct.unpack(offset, field)[0]
-            found.append((tag, code, values, field if is_here else view, place))
-        yield found
+            if struct.calcsize(code) * values > len(field):
+                (place,) = struct.unpack(offset, field)
+                field = bytes(view[place : place + struct.calcsize(code)])
+            is_whole = code and len(field) >= struct.calcsize(code)
+            number = int(struct.unpack_from(code, field)[0]) if is_whole else None
+            known = tags.get(tag, 0)
+            tags[tag] = None if number is None or known is None else max(number, known)
+        yield tags
         at += entry.size * entries
         is_inside = at + struct.calcsize(offset) <= len(view)
         at = struct.unpack_from(offset, view, at)[0] if is_inside else 0

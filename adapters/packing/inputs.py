@@ -19,12 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adapters.batch.permutation import PACKED, permute
-from adapters.errors import ContentError
 from adapters.remote import clean, is_url
 from adapters.remote.urls import as_path
 from adapters.sources import Source, Subset, as_source, holds_arrays
 from adapters.sources.arrays import refuse_masked
-from adapters.sources.files import runs_of_classes, shown
 from adapters.sources.folders import names_images, open_images
 from adapters.sources.imagefiles import ImageSource
 from adapters.sources.tables import lines_of_lst
@@ -103,11 +101,9 @@ def inputs_of(source: Any, root: str | os.PathLike[str] | None) -> Inputs:
         return _images(open_images(source, root=root))
     if is_path:
         path = Path(source)
-        if path.is_dir():
-            return _folder(path)
-        if path.suffix == ".lst":
+        if path.suffix == ".lst" and path.is_file():
             return _list(path, Path(root) if root is not None else path.parent)
-        if path.suffix.lower() in (".csv", ".tsv"):
+        if path.is_dir() or path.suffix.lower() in (".csv", ".tsv"):
             return _images(open_images(path, root=root))
         if not path.exists():
             raise FileNotFoundError(f"no folder and no list at {os.fspath(source)!r}")
@@ -126,35 +122,12 @@ def inputs_of(source: Any, root: str | os.PathLike[str] | None) -> Inputs:
     return Inputs(_Labelled(as_source(source)), None, fingerprint)
 
 
-def _folder(root: Path) -> Inputs:
-    beside, folders = shown(os.fspath(root))
-    classes = sorted(folders)
-    if not classes:
-        raise ValueError(f"source must have a folder per class, got {os.fspath(root)!r} with none")
-    files = [(os.path.join(root, name), -1) for name in sorted(beside)]
-    for label, folder, names in runs_of_classes(os.fspath(root), classes):
-        files += [(os.path.join(folder, name), label) for name in names]
-    inputs = _files(files, range(len(files)), classes)
-    items = [item._replace(content=_outside) if item.label < 0 else item for item in inputs.items]
-    return replace(inputs, items=items)
-
-
 def _list(path: Path, root: Path) -> Inputs:
     """Read an ``.lst`` file, as MXNet's im2rec writes and reads it."""
     lines = list(lines_of_lst(os.fspath(path)))
-    files = [
-        (os.path.join(root, name), labels[0] if len(labels) == 1 else np.array(labels))
-        for _, labels, name in lines
-    ]
-    return _files(files, [number for number, _, _ in lines], None)
-
-
-def _files(
-    files: Sequence[tuple[str, Any]], ids: Sequence[int], classes: list[str] | None
-) -> Inputs:
-    """Make inputs of files and their labels."""
-    source = open_images([(file, 0) for file, _ in files])
-    return _unchanged(source, range(len(files)), [label for _, label in files], ids, classes)
+    source = open_images([(os.path.join(root, name), 0) for _, _, name in lines])
+    labels = [labels[0] if len(labels) == 1 else np.array(labels) for _, labels, _ in lines]
+    return _unchanged(source, range(len(lines)), labels, [number for number, _, _ in lines])
 
 
 def _images(source: ImageSource, chosen: Sequence[int] | None = None) -> Inputs:
@@ -162,22 +135,18 @@ def _images(source: ImageSource, chosen: Sequence[int] | None = None) -> Inputs:
     numbers = range(len(source)) if chosen is None else chosen
     labels = source.labels.tolist()
     own = [labels[number] for number in numbers]
-    return _unchanged(source, numbers, own, range(len(numbers)), source.classes)
+    return _unchanged(source, numbers, own, range(len(numbers)))
 
 
 def _unchanged(
-    source: ImageSource,
-    numbers: Sequence[int],
-    labels: Sequence[Any],
-    ids: Sequence[int],
-    classes: list[str] | None,
+    source: ImageSource, numbers: Sequence[int], labels: Sequence[Any], ids: Sequence[int]
 ) -> Inputs:
     """Make inputs of the files with these numbers, unchanged."""
     items = [
         Item(source.files.named(number), identity, label, _Stored(source, number))
         for number, label, identity in zip(numbers, labels, ids)
     ]
-    described = [*(classes or ()), "", repr(np.array(ids).tolist())]
+    described = [*(source.classes or ()), "", repr(np.array(ids).tolist())]
     described += [repr(np.asarray(label).tolist()) for label in labels]
     described += map(" ".join, zip(map(source.files.named, numbers), source.stamps(numbers)))
     own = np.array(numbers, np.int64)
@@ -185,7 +154,7 @@ def _unchanged(
     def fetch(wanted: NDArray[np.int64]) -> None:
         source.prefetch(own[wanted], elsewhere=False)
 
-    return Inputs(items, classes, digest(described), fetch)
+    return Inputs(items, source.classes, digest(described), fetch)
 
 
 class Samples(Sequence[Item]):
@@ -245,10 +214,6 @@ class _Stored:
 
 def _held(content: Content) -> Content:
     return content
-
-
-def _outside() -> bytes:
-    raise ContentError("a file in the folder of its class", "one beside these folders")
 
 
 def _is_column(member: Any) -> bool:

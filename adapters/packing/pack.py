@@ -41,14 +41,16 @@ def pack(
     """Pack images into record files: a few large files to read instead of many small ones.
 
     The same input gives the same bytes, whatever the number of workers. Files get their names when
-    all are finished. An interrupted run resumes if it is started again with the same arguments;
-    with a source of samples, whose changes can't be detected, it starts over.
+    all are finished, the manifest last; a run killed between the names of two files may leave new
+    files beside those of an earlier run until it is started again. An interrupted run resumes if it
+    is started again with the same arguments; with a source of samples, whose changes can't be
+    detected, it starts over.
 
     Args:
-        source: A folder with a folder per class, except names that begin with a dot; an ``.lst``
-            file of MXNet's im2rec, or a CSV file; a result of ``open_images``, whose files are kept
-            as they are if it has no ``decode``; arrays ``(images, labels)``; or a source of samples
-            (image, label), whose images are arrays or encoded.
+        source: A folder, a CSV file or a URL, as for ``open_images``; an ``.lst`` file of MXNet's
+            im2rec; a result of ``open_images``, whose files are kept as they are if it has no
+            ``decode``; arrays ``(images, labels)``; or a source of samples (image, label), whose
+            images are arrays or encoded.
         out: ``"train"`` gives ``train-00000-of-00003.tfrecord`` and so on, each with an index, and
             the manifest ``train.json``, or ``train.tfrecord.json`` if other files have that name.
             ``"train.rec"`` names a single file, if one is enough. For a URL,

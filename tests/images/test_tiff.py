@@ -85,7 +85,7 @@ def test_tiff_of_bands_apart_is_whole_or_an_error(bands, dtype, options):
         pixels = light[:, :, :3] * light[:, :, 3:] // most
     np.testing.assert_array_equal(AS_STORED.decode(file.getvalue()), pixels)
     for size in (500, len(file.getvalue()) // 2, len(file.getvalue()) - 1):
-        with pytest.raises(ContentError, match="expected a TIFF image, found one cut short"):
+        with pytest.raises(ContentError, match="expected a TIFF image"):
             AS_STORED.decode(file.getvalue()[:size])
 
 

@@ -48,7 +48,7 @@ def test_folder_numbers_classes_by_name(tmp_path):
     ]
 
 
-@pytest.mark.parametrize("name", ["ant/broken.jpg", "broken.jpg", "ant/pipe.jpg"])
+@pytest.mark.parametrize("name", ["ant/broken.jpg", "ant/pipe.jpg"])
 def test_folder_names_broken_links_and_pipes(tmp_path, name):
     """And doesn't wait for a pipe."""
     source = folder(tmp_path / "in", 2)
@@ -72,13 +72,9 @@ def test_folder_without_images_is_told_so(tmp_path, made, message):
 @formats
 def test_every_input_is_packed_or_skipped(tmp_path, format):
     source, out = folder(tmp_path / "in", 6), tmp_path / "out"
-    (source / "a.jpg").write_bytes(jpeg(0))
-    with pytest.raises(RecordError, match=r"a\.jpg.*a file in the folder of its class"):
-        packed_of(source, out, format)
     for number, content in enumerate(NO_IMAGES):
         (source / f"ant/no image {number}.jpg").write_bytes(content)
-    why = "0 bytes|54 68 69 73|damaged|in the folder"
-    with pytest.raises(RecordError, match=rf"in/a.*\.jpg.*({why})"):
+    with pytest.raises(RecordError, match=r"in/a.*\.jpg.*(0 bytes|54 68 69 73|damaged)"):
         packed_of(source, out, format)
     manifest = packed_of(source, out, format, on_error="skip", shard_bytes=2000)
     skipped = {each.name for each in manifest.skipped}
@@ -86,10 +82,12 @@ def test_every_input_is_packed_or_skipped(tmp_path, format):
     found = packed(out, manifest)
     kept = sorted(files.keys() - skipped)
     assert sorted(image for _, _, image in found) == sorted(files[name] for name in kept)
-    assert (accounted(manifest), manifest.read, len(skipped)) == (True, len(files), 5)
+    assert (accounted(manifest), manifest.read, len(skipped)) == (True, len(files), 4)
     # Ids leave out what was skipped.
     assert {identity for _, identity, _ in found} < set(range(len(files)))
-    for path in source.rglob("*.jpg"):
+    (source / "beside.jpg").write_bytes(b"")
+    (source / "ant/notes.txt").write_bytes(b"No image is expected here.")
+    for path in source.glob("*/*.jpg"):
         path.write_bytes(b"no image")
     assert len(skipped_of(source, tmp_path / "none")) == len(files)
 
