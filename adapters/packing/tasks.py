@@ -14,7 +14,6 @@ from __future__ import annotations
 import importlib
 import itertools
 import logging
-import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import CancelledError, Executor, ThreadPoolExecutor
@@ -36,10 +35,9 @@ log = logging.getLogger("adapters")
 # Tasks in flight for each worker: the file's writer shouldn't wait for a slow one. In other
 # processes, a task has many inputs.
 _TASKS_AHEAD, _TASKS_AHEAD_ELSEWHERE = 8, 3
-# Limits of a task for another process: long compared with the 2 ms that a task costs on a Dask
-# cluster (two cores), short compared with a file; its data fits into memory several times.
-_TASK_SECONDS, _TASK_BYTES = 0.2, 8 << 20
-_FIRST_ITEMS, _MOST_ITEMS = 8, 1024
+# Limits of a task for another process. A task costs 2 ms on a Dask cluster (two cores), an input
+# from 0.5 ms on; the data fits into memory several times.
+_TASK_ITEMS, _TASK_BYTES = 32, 8 << 20
 # Inputs fetched ahead from a store: as many requests at once.
 _EXPECTED_ITEMS = 64
 _FORGOTTEN = (
@@ -73,11 +71,9 @@ class Task:
     skip: bool
     elsewhere: bool
 
-    def __call__(self) -> tuple[list[Outcome], float]:
-        """Encode the inputs; return their outcomes, in order, and the seconds taken."""
-        started = time.perf_counter()
-        outcomes = [self._outcome(number) for number in self.numbers]
-        return outcomes, time.perf_counter() - started
+    def __call__(self) -> list[Outcome]:
+        """Encode the inputs; return their outcomes, in order."""
+        return [self._outcome(number) for number in self.numbers]
 
     def _outcome(self, number: int) -> Outcome:
         name = f"sample {number}"
@@ -114,12 +110,12 @@ def outcomes_of(
     """
     waiting: deque[Any] = deque()
     ahead = workers.count * (_TASKS_AHEAD_ELSEWHERE if workers.elsewhere else _TASKS_AHEAD)
-    length, expected = _FIRST_ITEMS, first
+    expected = first
     try:
         while first < len(inputs) or waiting:
             while first < len(inputs) and len(waiting) <= ahead:
                 if workers.elsewhere:
-                    items = _portable(inputs, range(first, min(first + length, len(inputs))))
+                    items = _portable(inputs, range(first, min(first + _TASK_ITEMS, len(inputs))))
                     task = Task(items, range(len(items)), encode, skip, True)
                 else:
                     if first + 1 > expected - _EXPECTED_ITEMS // 2:
@@ -129,20 +125,11 @@ def outcomes_of(
                     task = Task(inputs, range(first, first + 1), encode, skip, False)
                 waiting.append(workers.submit(task))
                 first += len(task.numbers)
-            outcomes, seconds = workers.result_of(waiting.popleft())
-            length = _fitting(length, outcomes, seconds)
-            yield from outcomes
+            yield from workers.result_of(waiting.popleft())
     finally:
         for future in waiting:
             with suppress(Exception):  # A closed Dask client has no tasks.
                 future.cancel()
-
-
-def _fitting(length: int, outcomes: Sequence[Outcome], seconds: float) -> int:
-    """Number of inputs of the next task, by the time that one took and the bytes it returned."""
-    size = sum(len(each.record) for each in outcomes if each.record is not None)
-    share = max(seconds / _TASK_SECONDS, size / _TASK_BYTES, 1e-6)
-    return max(1, min(int(len(outcomes) / share), 2 * length, _MOST_ITEMS))
 
 
 def _portable(inputs: Inputs, numbers: range) -> list[Item]:
