@@ -62,11 +62,8 @@ class ByMember(abc.ABC):
     def _collated(self, items: list[Any], value: Any, where: str) -> Any:
         first, has_values = items[0], isinstance(value, (tuple, list, dict))
         is_dict = isinstance(first, Mapping)
-        if (
-            is_dict
-            or isinstance(first, tuple)
-            or (isinstance(first, list) and not _is_array(first))
-        ):
+        is_list = isinstance(first, list) and not _is_array(first)
+        if is_dict or is_list or isinstance(first, tuple):
             keys = list(first) if is_dict else list(range(len(first)))
             kind: Any = (dict, Mapping) if is_dict else type(first)  # The usual type first.
             for row, item in enumerate(items):
@@ -125,6 +122,8 @@ class Pad(ByMember):
         self._bounds: tuple[int, ...] = ()
         self._measured: NDArray[Any] = np.empty(0)
         self._probed: list[frozenset[str]] = []
+        # Shapes of members, if they are asked for.
+        self._shapes: dict[str, tuple[int, ...]] | None = None
         # For one batch: lengths of its samples, and the members that may have them, if not all.
         self._expected: list[int] | None = None
         self._following: frozenset[str] | None = None
@@ -144,6 +143,8 @@ class Pad(ByMember):
         """Pad one member; return its array, or the array with its lengths."""
         arrays = same_rest(arrays, self._axes, where)
         axes = self._axes_in(arrays[0].shape)
+        if self._shapes is not None:
+            self._shapes[where] = arrays[0].shape
         dtype = common_dtype(arrays)
         value = filler(value, dtype, where)
         along = axes[0] if axes else 0
@@ -199,16 +200,17 @@ class Pad(ByMember):
         """Members that are as long as the longest sample; None if it can't be read."""
         if not self._probed:
             number = int(self._measured.argmax())
-            shapes = _Shapes(self._value)
+            probe = copy.copy(self)
+            probe._shapes = {}
             try:
-                shapes([alone(number)])
+                probe([alone(number)])
             except Exception:  # Reported if it is in a batch.
                 return None
             longest = self._cut(self._measured[number])
             self._probed.append(
                 frozenset(
                     where
-                    for where, shape in shapes.known.items()
+                    for where, shape in probe._shapes.items()
                     if longest in [self._cut(shape[axis]) for axis in self._axes_in(shape)]
                 )
             )
@@ -302,18 +304,6 @@ def pad(
                [7, 8, 9, 0]]), array([0, 1]))
     """
     return Pad(value, to_multiple_of, max_length, axis, lengths)
-
-
-class _Shapes(ByMember):
-    """Records the shape of each member of a sample in ``known``, by path."""
-
-    def __init__(self, value: Any) -> None:
-        super().__init__(value, 1)
-        self.known: dict[str, tuple[int, ...]] = {}
-
-    def member(self, arrays: list[NDArray[Any]], value: Any, where: str) -> Any:
-        """Record one shape."""
-        self.known[where] = arrays[0].shape
 
 
 class _Measured(NamedTuple):

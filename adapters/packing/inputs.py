@@ -123,7 +123,6 @@ def inputs_of(source: Any, root: str | os.PathLike[str] | None) -> Inputs:
 
 
 def _list(path: Path, root: Path) -> Inputs:
-    """Read an ``.lst`` file, as MXNet's im2rec writes and reads it."""
     lines = list(lines_of_lst(os.fspath(path)))
     source = open_images([(os.path.join(root, name), 0) for _, _, name in lines])
     labels = [labels[0] if len(labels) == 1 else np.array(labels) for _, labels, _ in lines]
@@ -131,7 +130,6 @@ def _list(path: Path, root: Path) -> Inputs:
 
 
 def _images(source: ImageSource, chosen: Sequence[int] | None = None) -> Inputs:
-    """Make inputs of labelled files: all of them, or those chosen."""
     numbers = range(len(source)) if chosen is None else chosen
     labels = source.labels.tolist()
     own = [labels[number] for number in numbers]

@@ -295,7 +295,6 @@ def _columns_of(samples: _Whole, stages: _Stages) -> tuple[list[Column], Any]:
 
 
 def _encoded(columns: Sequence[Column], treedef: Any, item: Item) -> bytes:
-    """Encode a sample as its record in the file."""
     leaves, found = flatten(item.content())
     if found != treedef:
         raise ValueError(f"samples must be of one structure, got another for {item.name}")

@@ -101,7 +101,6 @@ class Run:
     def _write_all(
         self, encode: Encode, workers: Workers, progress: Callable[[int, int], Any]
     ) -> None:
-        """Write the missing files, and the manifest."""
         manifest, total = self._noted(), len(self._inputs)
         progress(manifest.read, total)
         skip = self._on_error == "skip"
@@ -234,11 +233,9 @@ class Run:
         return following
 
     def _file(self, number: int) -> Path:
-        """File of records in the working folder."""
         return self._folder / f"{number:05d}{self._suffix}"
 
     def _names(self, count: int) -> list[Path]:
-        """Make the names of so many files."""
         if self._single and count == 1:
             return [self._out]
         return [

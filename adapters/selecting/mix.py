@@ -220,20 +220,13 @@ class MixOrder(Arrangement):
 
 
 def _shares(weights: Any, sizes: Sequence[int], temperature: Any) -> list[Fraction]:
-    """Compute shares that sum to 1."""
     check_above("temperature", temperature, 0)
-    given = list(sizes) if weights is None else weights
-    if isinstance(given, (str, bytes, dict, set, frozenset)) or not hasattr(given, "__iter__"):
-        raise TypeError(f"weights must be a list of numbers such as [3, 1], got {weights!r}")
-    given = list(given)
+    given = list(sizes) if weights is None else numbers_given("weights", weights)
     if len(given) != len(sizes):
         raise ValueError(
             f"weights must have one number for each of the {len(sizes)} sources, got {len(given)}"
         )
     for place, value in enumerate(given):
-        number = isinstance(value, (int, float, np.integer, np.floating, Fraction))
-        if isinstance(value, bool) or not number:
-            raise TypeError(f"weights must be numbers, got {value!r} as weights[{place}]")
         if not (math.isfinite(value) and value > 0):
             raise ValueError(
                 f"weights must be finite and above 0, got {value!r} as weights[{place}]; leave the "
@@ -245,6 +238,18 @@ def _shares(weights: Any, sizes: Sequence[int], temperature: Any) -> list[Fracti
     fractions = [written(value) for value in given]
     total = sum(fractions, Fraction(0))
     return [each / total for each in fractions]
+
+
+def numbers_given(name: str, values: Any) -> list[Any]:
+    """Check that an argument is a list of numbers."""
+    if isinstance(values, (str, bytes, dict, set, frozenset)) or not hasattr(values, "__iter__"):
+        raise TypeError(f"{name} must be a list of numbers such as [0.8, 0.2], got {values!r}")
+    given = list(values)
+    for place, value in enumerate(given):
+        is_number = hasattr(value, "__float__") and not isinstance(value, (bool, np.bool_))
+        if not is_number or np.ndim(value):
+            raise TypeError(f"{name} must be numbers, got {value!r} as {name}[{place}]")
+    return given
 
 
 def written(value: Any) -> Fraction:

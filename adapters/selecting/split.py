@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from adapters.arguments import check_integer
 from adapters.batch.permutation import SPLIT, permute
-from adapters.selecting.mix import written
+from adapters.selecting.mix import numbers_given, written
 from adapters.sources import Source, source_given
 from adapters.structure import as_array
 
@@ -97,19 +97,9 @@ def split(
 
 def _shares(fractions: Any) -> list[Fraction]:
     """Convert the fractions as they were meant, ten of 0.1 being all, followed by the rest."""
-    if isinstance(fractions, (str, bytes, dict)) or not hasattr(fractions, "__iter__"):
-        raise TypeError(
-            f"fractions must be a list of numbers such as [0.8, 0.2], got {fractions!r}"
-        )
     shares = []
-    for place, value in enumerate(fractions):
-        try:
-            number = float(value)
-        except (TypeError, ValueError):
-            raise TypeError(
-                f"fractions must be numbers, got {value!r} as fractions[{place}]"
-            ) from None
-        if isinstance(value, bool) or not (math.isfinite(number) and 0 < number <= 1):
+    for place, value in enumerate(numbers_given("fractions", fractions)):
+        if not 0 < value <= 1:
             raise ValueError(
                 f"fractions must be above 0 and at most 1, got {value!r} as fractions[{place}]; "
                 "for a number of samples, divide it by len(source)"
@@ -166,7 +156,6 @@ def _codes(name: str, values: Any, size: int) -> NDArray[np.int64]:
 
 
 def _check_classes(families: NDArray[np.int64], classes: NDArray[np.int64], groups: Any) -> None:
-    """Check that each group belongs to one class."""
     first = np.empty(families.max() + 1, np.int64)
     first[families[::-1]] = classes[::-1]  # Class of each group's first sample.
     wrong = np.flatnonzero(classes != first[families])
@@ -245,7 +234,6 @@ def _sizes(counts: Sequence[int], shares: Sequence[Fraction]) -> NDArray[np.int6
 
 
 def _integers(shares: Sequence[Fraction]) -> tuple[list[int], int]:
-    """Shares as integers, and their sum."""
     whole = math.lcm(*(share.denominator for share in shares))
     return [int(share * whole) for share in shares], whole
 

@@ -96,6 +96,7 @@ class Chain(BatchTransform):
 def _tags(transforms: Sequence[Callable[..., Any]]) -> list[NDArray[np.uint64]]:
     seen: Counter[str] = Counter()
     tags = []
+    # What a transform draws depends on this name, and so on the module of its class.
     for transform in transforms:
         kind = type(transform)
         name = getattr(transform, "__qualname__", f"{kind.__module__}.{kind.__qualname__}")

@@ -71,7 +71,6 @@ class Mixing(BatchTransform):
     def _mixed(
         self, labels: NDArray[Any], partners: NDArray[np.int64], shares: NDArray[np.float32]
     ) -> NDArray[Any]:
-        """Mix the labels of mixed images."""
         one_each = labels.ndim == 1 or labels.shape[1:] == (1,)
         whole = labels.dtype.kind in "biu"
         if one_each:
