@@ -365,10 +365,7 @@ class Ragged(ByMember):
         np.cumsum([len(array) for array in arrays], out=row_splits[1:])
         total = int(row_splits[-1])
         values = aligned_empty((self.rounded(total), *arrays[0].shape[1:]), dtype)
-        if not dtype.hasobject:
-            np.concatenate(arrays, out=values[:total])
-        elif total:
-            values[:total] = np.concatenate(arrays)
+        np.concatenate(arrays, out=values[:total])
         values[total:] = filler(value, dtype, where)
         return values, row_splits
 

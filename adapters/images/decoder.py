@@ -105,7 +105,7 @@ class ImageDecoder:
         self.ratio = _interval("ratio", ratio)
         check_flag("flip", flip)
         self.flip = bool(flip)
-        self.dtype = _dtype_of(dtype)
+        self.dtype: np.dtype[Any] = np.dtype(_one_of("dtype", _name_of(dtype), _DTYPES))
         self.layout = _one_of("layout", layout, _LAYOUTS)
         self.channels = _channels_of(channels)
         self.interpolation = _one_of("interpolation", interpolation, tuple(INTERPOLATIONS))
@@ -329,15 +329,11 @@ def _one_of(name: str, value: Any, allowed: Sequence[Any]) -> Any:
     return value
 
 
-def _dtype_of(value: Any) -> np.dtype[Any]:
+def _name_of(dtype: Any) -> Any:
     try:
-        name = np.dtype(value).name
+        return None if dtype is None else np.dtype(dtype).name
     except TypeError:
-        name = ""
-    if value is None or name not in _DTYPES:
-        raise ValueError(f'dtype must be "uint8", "uint16" or "float32", got {value!r}')
-    dtype: np.dtype[Any] = np.dtype(name)
-    return dtype
+        return dtype
 
 
 def _interval(name: str, value: Any) -> tuple[float, float]:

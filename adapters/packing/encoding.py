@@ -21,8 +21,6 @@ ENCODINGS = ("jpeg", "raw")
 # As in MXNet's im2rec.
 _QUALITY = 95
 _JPEG = b"\xff\xd8\xff"
-# libjpeg-turbo's limit for a side.
-_MOST_PIXELS = 65_500
 
 
 @dataclass(frozen=True)
@@ -47,12 +45,10 @@ class ImageEncoder:
         if isinstance(content, bytes) and self._is_kept(content):
             decode_stored(content)  # Raises if it can't be decoded.
             return content
-        if self.resize is not None:
-            pixels = _resized(content if isinstance(content, bytes) else _npy(content), self.resize)
-        else:
-            pixels = decode_stored(content) if isinstance(content, bytes) else content
-        if isinstance(content, bytes):
-            pixels = exif.upright(pixels, exif.orientation(content))
+        encoded = content if isinstance(content, bytes) else _npy(content)
+        resize = self.resize
+        pixels = decode_stored(encoded) if resize is None else _resized(encoded, resize)
+        pixels = exif.upright(pixels, exif.orientation(encoded))
         if self.encoding == "raw":
             return _npy(pixels)
         return _jpeg(opaque(pixels), self.quality or _QUALITY)
@@ -64,16 +60,10 @@ class ImageEncoder:
 
 
 def _resized(encoded: bytes, short: int) -> NDArray[Any]:
-    height, width = size_of(encoded)
-    if max(height, width) * short // min(height, width) > _MOST_PIXELS:
-        raise ContentError(
-            f"an image of at most {_MOST_PIXELS} pixels a side, resized",
-            f"one of {height} x {width}, whose shorter side is to have {short}",
-        )
     decoder = ImageDecoder(resize_short=short)
     if encoded.startswith(_JPEG):
         return decoder.decode(encoded)[:, :, : 1 if is_grey_jpeg(encoded) else 3]
-    crop = decoder.crop_of(height, width, None)
+    crop = decoder.crop_of(*size_of(encoded), None)
     resized = cropped(encoded, crop, (crop.height, crop.width), AS_STORED)
     is_flat = encoded.startswith(npy.MAGIC) and npy.read(encoded).ndim == 2
     return resized[:, :, 0] if is_flat else resized

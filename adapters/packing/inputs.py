@@ -12,7 +12,6 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -86,31 +85,23 @@ class Inputs:
 
 def inputs_of(source: Any, root: str | os.PathLike[str] | None) -> Inputs:
     """Make inputs of what ``pack`` takes as its source; lists have their paths below ``root``."""
-    if isinstance(source, str):
-        source = as_path(source)
+    source = as_path(source) if isinstance(source, str) else source
     root = as_path(root) if isinstance(root, str) else root
-    is_path = isinstance(source, (str, os.PathLike))
-    if root is not None and not (is_path and not os.path.isdir(source)):
-        raise ValueError(f"root is for the paths in a list, got root={root!r} with another source")
-    if is_url(source):
-        if not names_images(source):
-            raise ValueError(
-                "source must be a folder with a folder per class, whose URL ends with a slash, an "
-                f".lst or .csv file, arrays or a source, got {clean(source)!r}"
-            )
-        return _images(open_images(source, root=root))
-    if is_path:
-        path = Path(source)
-        if path.suffix == ".lst" and path.is_file():
-            return _list(path, Path(root) if root is not None else path.parent)
-        if path.is_dir() or path.suffix.lower() in (".csv", ".tsv"):
+    if isinstance(source, (str, os.PathLike)):
+        path = os.fspath(source)
+        if path.endswith(".lst") and os.path.isfile(path):
+            return _list(path, os.path.dirname(path) if root is None else root)
+        if names_images(path):
             return _images(open_images(path, root=root))
-        if not path.exists():
-            raise FileNotFoundError(f"no folder and no list at {os.fspath(source)!r}")
+        if not is_url(path) and not os.path.exists(path):
+            raise FileNotFoundError(f"no folder and no list at {path!r}")
         raise ValueError(
-            "source must be a folder with a folder per class, an .lst or .csv file, arrays or a "
-            f"source, got {os.fspath(source)!r}; for record files, see `adapters convert`"
+            "source must be a folder with a folder per class, whose URL ends with a slash, an .lst "
+            f"or .csv file, arrays or a source, got {clean(path)!r}; for record files, see "
+            "`adapters convert`"
         )
+    if root is not None:
+        raise ValueError(f"root is for the paths in a list, got root={root!r} with another source")
     whole, numbers = source, None
     if isinstance(source, Subset):
         whole, numbers = source.whole, source.numbers.tolist()
@@ -122,8 +113,8 @@ def inputs_of(source: Any, root: str | os.PathLike[str] | None) -> Inputs:
     return Inputs(_Labelled(as_source(source)), None, fingerprint)
 
 
-def _list(path: Path, root: Path) -> Inputs:
-    lines = list(lines_of_lst(os.fspath(path)))
+def _list(path: str, root: str | os.PathLike[str]) -> Inputs:
+    lines = list(lines_of_lst(path))
     source = open_images([(os.path.join(root, name), 0) for _, _, name in lines])
     labels = [labels[0] if len(labels) == 1 else np.array(labels) for _, labels, _ in lines]
     return _unchanged(source, range(len(lines)), labels, [number for number, _, _ in lines])

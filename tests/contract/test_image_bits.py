@@ -192,7 +192,7 @@ def test_decoder_shows_what_was_written_out():
         ({"channels": "RGB"}, TypeError, "channels must be a number.*got 'RGB'"),
         ({"channels": 1.5}, TypeError, "channels must be a number.*got 1.5"),
         ({"interpolation": "lanczos"}, ValueError, "interpolation must be one of.*'nearest'"),
-        ({"dtype": "int32"}, ValueError, 'dtype must be "uint8", "uint16" or "float32"'),
+        ({"dtype": "int32"}, ValueError, "dtype must be one of 'uint8', 'uint16', 'float32'"),
         ({"dtype": "uint16", "mean": 1}, ValueError, 'mean and std need dtype="float32"'),
         ({"dtype": "float32", "channels": 4, "mean": (1, 2, 3)}, ValueError, "one per channel"),
     ],

@@ -100,7 +100,7 @@ RAW = {"encoding": "raw"}
         (np.zeros((4, 4), np.int32), {"resize": 2, **RAW}, "that OpenCV resizes.*int32"),
         (np.array(["a"]), RAW, "expected numbers, found an array of <U1"),
         (np.array([None]), RAW, "expected numbers, found an array of object"),
-        (np.zeros((2, 1000, 3), np.uint8), {"resize": 256}, "at most 65500 pixels a side"),
+        (np.zeros((2, 1000, 3), np.uint8), {"resize": 256}, "dimension is 65500 pixels"),
         (b"no image", {}, "an image"),
         (b"", {"resize": 16}, "0 bytes"),
     ],
