@@ -11,7 +11,7 @@ import abc
 import bisect
 import copy
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,6 +22,13 @@ from adapters.arguments import check_flag, check_integer
 from adapters.batch.collate import Probe, as_leaf, filler
 
 _NUMBERS = frozenset({bool, int, float, np.float32, np.int32, np.int64})
+
+
+class _Measured(NamedTuple):
+    """Padded member and its lengths."""
+
+    batch: NDArray[Any]
+    lengths: NDArray[np.int32]
 
 
 class ByMember(abc.ABC):
@@ -76,14 +83,19 @@ class ByMember(abc.ABC):
                 if not alike or (is_dict and value.keys() != first.keys()):
                     raise _misfit(value, of, where)
             columns = [[item[key] for item in items] for key in keys] if is_dict else zip(*items)
-            members = [
+            members: list[Any] = [
                 self._collated(
                     list(column), value[key] if has_values else value, f"{where}[{key!r}]"
                 )
                 for key, column in zip(keys, columns)
             ]
             if is_dict:
-                return dict(zip(keys, members))
+                measured = [at for at, each in enumerate(members) if isinstance(each, _Measured)]
+                beside = {f"{keys[at]}_length": members[at].lengths for at in measured}
+                for at in measured:
+                    members[at] = members[at].batch
+                return {**dict(zip(keys, members)), **beside}
+            members = [tuple(each) if isinstance(each, _Measured) else each for each in members]
             return type(first)(*members) if hasattr(first, "_fields") else tuple(members)
         if has_values:
             raise _misfit(value, "an array", where)
@@ -122,6 +134,8 @@ class Pad(ByMember):
         self._bounds: tuple[int, ...] = ()
         self._measured: NDArray[Any] = np.empty(0)
         self._probed: list[frozenset[str]] = []
+        # True for one batch, until the lengths of its first padded member have been added.
+        self._measures = False
         # Shapes of members, if they are asked for.
         self._shapes: dict[str, tuple[int, ...]] | None = None
         # For one batch: lengths of its samples, and the members that may have them, if not all.
@@ -162,8 +176,9 @@ class Pad(ByMember):
             for row, array in zip(batch, arrays):
                 taken = tuple(map(slice, map(min, array.shape, shape)))
                 row[taken] = array[taken]
-        if not self._lengths:
+        if not self._measures:
             return batch
+        self._measures = False
         return _Measured(batch, np.minimum(counts, batch.shape[1 + along]).astype(np.int32))
 
     def within(self, bounds: Sequence[Any], lengths: NDArray[Any]) -> Pad:
@@ -250,8 +265,10 @@ class Pad(ByMember):
 
     def __call__(self, samples: list[Any]) -> Any:
         """Collate samples into a batch; see ``pad``."""
-        batch = super().__call__(samples)
-        return _with_lengths(batch, iter([True]))[0] if self._lengths else batch
+        once = copy.copy(self)
+        once._measures = self._lengths
+        batch = ByMember.__call__(once, samples)
+        return tuple(batch) if isinstance(batch, _Measured) else batch
 
 
 def pad(
@@ -304,34 +321,6 @@ def pad(
                [7, 8, 9, 0]]), array([0, 1]))
     """
     return Pad(value, to_multiple_of, max_length, axis, lengths)
-
-
-class _Measured(NamedTuple):
-    """Padded member and its lengths."""
-
-    batch: NDArray[Any]
-    lengths: NDArray[np.int32]
-
-
-def _with_lengths(tree: Any, first: Iterator[bool], name: str | None = None) -> tuple[Any, Any]:
-    """Add the lengths of the first padded member; return ``(tree, entries for its dict)``."""
-    if isinstance(tree, _Measured):
-        if not next(first, False):
-            return tree.batch, None
-        if name is None:
-            return (tree.batch, tree.lengths), None
-        return tree.batch, {f"{name}_length": tree.lengths}
-    if isinstance(tree, dict):
-        made: dict[Any, Any] = {}
-        more: dict[str, Any] = {}
-        for key, member in tree.items():
-            made[key], added = _with_lengths(member, first, str(key))
-            more.update(added or {})
-        return {**made, **more}, None
-    if isinstance(tree, tuple):
-        members = [_with_lengths(member, first)[0] for member in tree]
-        return type(tree)(*members) if hasattr(tree, "_fields") else tuple(members), None
-    return tree, None
 
 
 def _axes_of(axis: Any) -> tuple[int, ...]:
