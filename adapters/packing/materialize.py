@@ -146,14 +146,16 @@ def _stages_of(source: Source) -> _Stages:
             return _Stages(source.with_content(content.with_decoder(first)), {0: after})
     elif isinstance(source, Decoded) and type(content) is Examples:
         fields = content.fields
-        decoders = {at: halves(each.decoder)[1] for at, each in enumerate(fields) if each.decoder}
-        first_halves = content.with_fields(list(map(_first_half, fields)))
-        return _Stages(source.with_content(first_halves), decoders, fields)
+        if all(map(_is_split, fields)):
+            decoded = {at: each.decoder for at, each in enumerate(fields) if each.decoder}
+            decoders = {at: halves(each)[1] for at, each in decoded.items()}
+            first_halves = content.with_fields(list(map(_first_half, fields)))
+            return _Stages(source.with_content(first_halves), decoders, fields)
     if source.draws:
         raise ValueError(
             "source must give the same samples each time, got one that draws random numbers: "
-            "an ImageDecoder is taken apart, but not a subclass or a function, nor a source that "
-            "is joined or materialized already; of a joined one, materialize its parts"
+            "an ImageDecoder is taken apart, but not a subclass, a function, or one that Boxes or "
+            "Points follow, nor a source that is joined (materialize its parts) or materialized"
         )
     if source.arranged(False, 0) is not None:
         raise ValueError(
@@ -181,19 +183,14 @@ def _version_of(source: Source) -> tuple[str, bool]:
     return digest([f"{kind.__module__} {len(source)} samples of {kind.__name__}"]), False
 
 
+def _is_split(field: Field) -> bool:
+    """True if a feature is an image that can be taken apart, or no image."""
+    return field.target is None and type(field.decoder) in (ImageDecoder, type(None))
+
+
 def _first_half(field: Field) -> Field:
-    if field.target is not None:
-        raise ValueError(
-            f"decode must have no Boxes or Points, which follow a crop that is drawn each time, "
-            f"got decode[{field.name!r}]"
-        )
     if field.decoder is None:
         return field
-    if type(field.decoder) is not ImageDecoder:
-        raise ValueError(
-            f"decode[{field.name!r}] must be an ImageDecoder itself, got a "
-            f"{type(field.decoder).__name__}: what a subclass draws isn't known"
-        )
     before, _ = halves(field.decoder)
     return replace(field, decoder=before, dtype=before.dtype)
 

@@ -46,15 +46,10 @@ class Run:
         shard_bytes: int,
         on_error: OnError,
     ) -> None:
-        out = Path(out)
-        self._suffix = CODECS[format].suffix
-        if out.is_dir():
-            out = out / "data"
+        self._out = out = Path(out, "data") if os.path.isdir(out) else Path(out)
         self._single = codec_of(out) is not None
-        if self._single:
-            self._suffix = out.suffix
+        self._suffix = out.suffix if self._single else CODECS[format].suffix
         self._stem = out.with_suffix("") if self._single else out
-        self._out = out
         self._inputs = inputs
         self._format = format
         self._shard_bytes = shard_bytes
@@ -62,12 +57,6 @@ class Run:
         self._folder = _working_folder(self._stem)
         self._settings = {**settings, "shard_bytes": shard_bytes}
         self._manifest, self._before = self._published_before()
-        self._lock = locked_folder(self._folder)
-        try:
-            self._prepare()
-        except BaseException:
-            unlock(self._lock)
-            raise
 
     def complete(
         self,
@@ -76,11 +65,13 @@ class Run:
         workers: int | Literal["auto"] = "auto",
         progress: Callable[[int, int], Any] = lambda done, total: None,
     ) -> Manifest:
-        """Write the files that are missing, give all files their names, and unlock the folder.
+        """Write the files that are missing, and give all files their names.
 
         After an interrupt, the working folder stays only if another run can resume from it.
         """
+        lock = locked_folder(self._folder)
         try:
+            self._prepare()
             if not self._finished:
                 try:
                     with opened(executor, workers) as pool:
@@ -91,7 +82,7 @@ class Run:
                     raise
             return self._give_names()
         finally:
-            unlock(self._lock)
+            unlock(lock)
 
     @property
     def _finished(self) -> bool:
@@ -101,16 +92,14 @@ class Run:
     def _write_all(
         self, encode: Encode, workers: Workers, progress: Callable[[int, int], Any]
     ) -> None:
-        manifest, total = self._noted(), len(self._inputs)
-        progress(manifest.read, total)
+        manifest = self._noted()
+        progress(manifest.read, len(self._inputs))
         skip = self._on_error == "skip"
         outcomes = outcomes_of(self._inputs, manifest.read, encode, skip, workers)
         with contextlib.closing(outcomes):
-            pending = next(outcomes, None)
-            while pending is not None:
-                pending = self._write_one(
-                    manifest, pending, outcomes, lambda done: progress(done, total)
-                )
+            following = next(outcomes, None)
+            while following is not None:
+                following = self._write_one(manifest, following, outcomes, progress)
         names = self._names(len(manifest.files))
         manifest.files = [
             replace(packed, name=name.name) for packed, name in zip(manifest.files, names)
@@ -159,19 +148,12 @@ class Run:
 
     def _prepare(self) -> None:
         """Keep the files of an earlier run only if it had the same plan."""
-        plan = json.dumps(
-            {
-                "settings": self._settings,
-                "fingerprint": self._inputs.fingerprint,
-                "format": self._format,
-                "on_error": self._on_error,
-                "name": self._out.name,
-                "seed": self._inputs.seed,
-            }
-        )
+        inputs = self._inputs
+        about = [inputs.fingerprint, inputs.seed, self._format, self._on_error, self._out.name]
+        plan = json.dumps({"settings": self._settings, "about": about})
         path = self._folder / "plan.json"
         is_same = path.exists() and path.read_text() == plan
-        if not (is_same and self._inputs.fingerprint is not None and self._is_complete()):
+        if not (is_same and inputs.fingerprint is not None and self._is_complete()):
             if self._finished:  # Some files may have got their names before it was killed.
                 earlier = Manifest.load(self._folder / "manifest.json").files
                 self._before += [self._folder.with_name(packed.name) for packed in earlier]
@@ -202,15 +184,14 @@ class Run:
     def _write_one(
         self,
         manifest: Manifest,
-        pending: Outcome,
+        following: Outcome | None,
         outcomes: Iterator[Outcome],
-        progress: Callable[[int], Any],
+        progress: Callable[[int, int], Any],
     ) -> Outcome | None:
         """Write one file, and return the first outcome that didn't fit."""
         number, done = len(manifest.files), manifest.read
         path = self._file(number)
         skipped: list[Skipped] = []
-        following: Outcome | None = pending
         with RecordWriter(path, format=self._format) as writer:
             while following is not None:
                 if (error := following.error) is not None:
@@ -223,7 +204,7 @@ class Run:
                         break
                     writer.write_encoded(following.record, following.number)
                 done += 1
-                progress(done)
+                progress(done, len(self._inputs))
                 following = next(outcomes, None)
             records, size = len(writer), writer.size_bytes
         packed = PackedFile(path.name, records, size, sha256_of(path))
@@ -251,12 +232,10 @@ def _working_folder(stem: Path) -> Path:
 def earlier_settings(stem: Path) -> dict[str, Any]:
     """Settings of an interrupted run; empty if there was none."""
     try:
-        settings: dict[str, Any] = json.loads((_working_folder(stem) / "plan.json").read_text())[
-            "settings"
-        ]
-    except (FileNotFoundError, ValueError):
+        plan = json.loads((_working_folder(stem) / "plan.json").read_text())
+    except (FileNotFoundError, TypeError, ValueError):
         return {}
-    return settings
+    return dict(plan["settings"])
 
 
 class FolderInUseError(FileExistsError):
