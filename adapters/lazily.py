@@ -9,6 +9,14 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 
+def required(module: str, message: str) -> Any:
+    """Import a module of an optional dependency; ``message`` says how it is installed."""
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        raise ImportError(message) from None
+
+
 def bound(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
     """Make a package's ``__getattr__`` from the module of each name.
 

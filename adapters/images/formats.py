@@ -9,7 +9,6 @@ Source: the WebP Container Specification.
 
 from __future__ import annotations
 
-import importlib
 import io
 import re
 import struct
@@ -20,11 +19,10 @@ from numpy.typing import NDArray
 
 from adapters.errors import ContentError
 from adapters.images import exif, opencv, pillow, tiff
+from adapters.lazily import required
 
-# A BMP of OS/2, of which OpenCV doesn't tell colours from grey.
-_OS2 = re.compile(rb"BM.{12}\x0c\0\0\0", re.DOTALL)
-# A BMP of run lengths, some of which OpenCV misreads, or of 16 bits with masks in a larger header.
-_BY_PILLOW = re.compile(rb"BM.{12}(?!\x0c)(?:.{16}[\x01\x02]|(?!\x28).{14}\x10\0\x03)", re.DOTALL)
+# BMPs that OpenCV may misread or refuse: of OS/2, of run lengths, of 16 bits with a larger header.
+_BY_PILLOW = re.compile(rb"BM.{12}(?:\x0c|.{16}[\x01\x02]|(?!\x28).{14}\x10\0\x03)", re.DOTALL)
 # A BMP of 8 bits or less.
 _INDEXED = re.compile(rb"BM.{12}(?:\x0c\0{3}.{6}|(?!\x0c).{14})[\x01-\x08]\0", re.DOTALL)
 # Flag of a WebP with a frame in each chunk ``ANMF``.
@@ -52,7 +50,7 @@ def decode(buffer: memoryview | bytes, indices: bool) -> NDArray[Any]:
     plugin = "Gif" if head[:4] == b"GIF8" else "Bmp"
     if plugin == "Gif" or _BY_PILLOW.match(view) or (indices and _INDEXED.match(view)):
         return pillow.decode(buffer, plugin, indices)
-    return opencv.decode(buffer, "IMREAD_COLOR" if _OS2.match(view) else "IMREAD_UNCHANGED")
+    return opencv.decode(buffer)
 
 
 def _tiff(buffer: memoryview | bytes, indices: bool) -> NDArray[Any]:
@@ -106,14 +104,10 @@ def _by_tifffile(
 ) -> NDArray[Any]:
     if (tags.get(tiff.HEIGHT) or 0) * (tags.get(tiff.WIDTH) or 0) * bands > _MOST_VALUES:
         raise ContentError(f"a TIFF of at most {_MOST_VALUES:,} values", f"one of {bands} bands")
+    needs = f"a TIFF of {bands} bands of {bits} bits needs tifffile: pip install tifffile"
+    tifffile = required("tifffile", needs)
     try:
-        module = importlib.import_module("tifffile")
-    except ImportError:
-        raise ImportError(
-            f"a TIFF of {bands} bands of {bits} bits needs tifffile: pip install tifffile"
-        ) from None
-    try:
-        with module.TiffFile(io.BytesIO(buffer)) as file:
+        with tifffile.TiffFile(io.BytesIO(buffer)) as file:
             page = file.pages[0]
             image = page.asarray()
         image = np.moveaxis(image, 0, -1) if page.axes == "SYX" else image

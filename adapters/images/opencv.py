@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import functools
-import importlib
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from adapters.errors import ContentError
+from adapters.lazily import required
 from adapters.signatures import HEAD_BYTES, recognized
 
 # 16,384 x 16,384, as in the kernel.
@@ -35,12 +34,9 @@ def check_one(images: int) -> None:
 
 
 @functools.cache
-def load() -> ModuleType:
+def load() -> Any:
     """Import OpenCV."""
-    try:
-        return importlib.import_module("cv2")
-    except ImportError:
-        raise ImportError("images need OpenCV: pip install 'loader-adapters[images]'") from None
+    return required("cv2", "images need OpenCV: pip install 'loader-adapters[images]'")
 
 
 def decode(buffer: memoryview | bytes, flag: str = "IMREAD_UNCHANGED") -> NDArray[Any]:

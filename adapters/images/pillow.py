@@ -10,7 +10,6 @@ alpha. ``png.decode`` gives indices of PNGs.
 
 from __future__ import annotations
 
-import importlib
 import io
 from typing import Any
 
@@ -19,6 +18,7 @@ from numpy.typing import NDArray
 
 from adapters.errors import ContentError
 from adapters.images import opencv
+from adapters.lazily import required
 
 # JPEG 2000: boxes, as in .jp2 files; a bare codestream.
 JPEG2000_MAGICS = b"\0\0\0\x0cjP  ", b"\xff\x4f\xff\x51"
@@ -63,10 +63,7 @@ def decode(buffer: memoryview | bytes, plugin: str, indices: bool) -> NDArray[np
 
 def _opened(buffer: memoryview | bytes, name: str, needs: str) -> Any:
     """Open with a plugin itself: ``Image.open`` has its own size limit, and warns."""
-    try:
-        plugin: Any = importlib.import_module(f"PIL.{name}ImagePlugin")
-    except ImportError:
-        raise ImportError(f"{needs} Pillow: pip install pillow") from None
+    plugin = required(f"PIL.{name}ImagePlugin", f"{needs} Pillow: pip install pillow")
     try:
         image = getattr(plugin, f"{name}ImageFile")(io.BytesIO(buffer))
         opencv.check_size(image.height, image.width)

@@ -11,11 +11,9 @@ TensorFlow, except for TIFFs, where OpenCV always applies it.
 from __future__ import annotations
 
 import functools
-import importlib
 import re
 import struct
 from collections.abc import Callable
-from types import ModuleType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -26,6 +24,7 @@ from adapters.images import exif, formats, npy, opencv, pillow, png
 from adapters.images.bands import AS_STORED, PLAIN, Wanted, fitted
 from adapters.images.geometry import Crop, reduced, reduction
 from adapters.images.opencv import check_size
+from adapters.lazily import required
 
 _T = TypeVar("_T")
 # 512 before OpenCV 5.
@@ -218,7 +217,7 @@ def _jpeg(buffer: memoryview | bytes, factor: int, keeps_grey: bool = False) -> 
     if colour_space == "Gray" and keeps_grey:
         kind = "GRAY"
     try:
-        image: NDArray[np.uint8] = _simplejpeg().decode_jpeg(
+        image: NDArray[np.uint8] = simplejpeg().decode_jpeg(
             buffer,
             kind,
             min_height=height if factor > 1 else 0,
@@ -239,7 +238,7 @@ def _jpeg(buffer: memoryview | bytes, factor: int, keeps_grey: bool = False) -> 
 def _jpeg_header(buffer: memoryview | bytes) -> tuple[int, int, str | None]:
     """Read height, width and colour space, None if libjpeg-turbo's API lacks the subsampling."""
     try:
-        height, width, colour_space, _ = _simplejpeg().decode_jpeg_header(buffer)
+        height, width, colour_space, _ = simplejpeg().decode_jpeg_header(buffer)
     except (KeyError, ValueError) as error:
         segments = exif.jpeg_segments(memoryview(buffer))
         frame = next((data for marker, data in segments if marker in _FRAMES), b"")
@@ -252,8 +251,6 @@ def _jpeg_header(buffer: memoryview | bytes) -> tuple[int, int, str | None]:
 
 
 @functools.cache
-def _simplejpeg() -> ModuleType:
-    try:
-        return importlib.import_module("simplejpeg")
-    except ImportError:
-        raise ImportError("JPEG needs simplejpeg: pip install 'loader-adapters[images]'") from None
+def simplejpeg() -> Any:
+    """Import the binding of libjpeg-turbo."""
+    return required("simplejpeg", "JPEG needs simplejpeg: pip install 'loader-adapters[images]'")

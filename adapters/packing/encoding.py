@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +12,7 @@ from adapters.errors import ContentError
 from adapters.images import ImageDecoder, exif, npy, size_of
 from adapters.images import stored as decode_stored
 from adapters.images.bands import AS_STORED, opaque
-from adapters.images.pixels import cropped, is_grey_jpeg
+from adapters.images.pixels import cropped, is_grey_jpeg, simplejpeg
 from adapters.packing.inputs import Item
 from adapters.records import CODECS
 
@@ -31,7 +30,7 @@ class ImageEncoder:
     encoding: str
     resize: int | None
     quality: int | None
-    floats: bool = False
+    floats: bool
     """True if labels are stored as floats, also whole ones."""
 
     def record(self, item: Item) -> bytes:
@@ -79,12 +78,8 @@ def _jpeg(pixels: NDArray[Any], quality: int) -> bytes:
         )
     grey = pixels.shape[2] == 1
     try:
-        encoded: bytes = importlib.import_module("simplejpeg").encode_jpeg(
-            np.ascontiguousarray(pixels),
-            quality,
-            "GRAY" if grey else "RGB",
-            "Gray" if grey else "420",
-        )
+        kinds = ("GRAY", "Gray") if grey else ("RGB", "420")
+        encoded: bytes = simplejpeg().encode_jpeg(np.ascontiguousarray(pixels), quality, *kinds)
     except ValueError as error:
         raise ContentError("what JPEG can hold", f"{pixels.shape}: {error}") from error
     return encoded

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -126,7 +125,6 @@ def pack(
     if progress is not None and not callable(progress):
         raise TypeError(f"progress must be callable or None, got {progress!r}")
     check_executor(executor)
-    encoder = ImageEncoder(format, encoding, resize, quality)
 
     def pack_here(path: str | os.PathLike[str]) -> Manifest:
         inputs = inputs_of(source, root)
@@ -137,8 +135,8 @@ def pack(
         floats = False
         if not CODECS[format].envelope.has_header:
             floats = has_fractions(labels_in(inputs.items, np.arange(len(inputs))))
-        encode = replace(encoder, floats=floats).record
-        return run.complete(encode, executor, workers, progress or (lambda *counts: None))
+        encoder = ImageEncoder(format, encoding, resize, quality, floats)
+        return run.complete(encoder.record, executor, workers, progress or (lambda *counts: None))
 
     if isinstance(out, str) and is_url(out):
         return packed_to(out, pack_here)

@@ -27,6 +27,7 @@ from adapters.arguments import check_client, is_cluster
 from adapters.cpus import usable_cpus
 from adapters.errors import ContentError, RecordError, WorkerError, note
 from adapters.failure import Failure
+from adapters.lazily import required
 from adapters.packing.inputs import Content, Inputs, Item
 from adapters.packing.manifest import Skipped
 
@@ -207,12 +208,8 @@ def check_executor(executor: Any) -> None:
 @contextmanager
 def connected(address: str) -> Iterator[Any]:
     """Connect a Dask ``Client`` to the scheduler at this address, within the context."""
-    try:
-        distributed: Any = importlib.import_module("distributed")
-    except ImportError as error:
-        raise ImportError(
-            "a Dask cluster needs dask.distributed: pip install 'loader-adapters[dask]'"
-        ) from error
+    needs = "a Dask cluster needs dask.distributed: pip install 'loader-adapters[dask]'"
+    distributed = required("distributed", needs)
     # Check before there is a client: one that can't connect would delay the end of the process.
     try:
         distributed.comm.get_address_host(address)

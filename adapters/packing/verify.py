@@ -58,23 +58,19 @@ def verify(
     """
     good, wrong = 0, []
     named = expanded(paths)
-    verified: set[str] = set()
+    files: dict[str, str] = {}  # By place: a manifest may name one, too.
     for path in named:
+        listed = [path]
         if path.endswith(MANIFEST_SUFFIX):
-            files, problems = _listed(path)
+            listed, problems = _listed(path)
             wrong += problems
-        else:
-            files = [path]
-        for file in files:
-            place = file if is_url(file) else os.path.abspath(file)
-            if place in verified:  # Named by a manifest, too.
-                continue
-            verified.add(place)
-            for problem in _problems(file, progress, on_index, len(named) > 1):
-                if problem is None:
-                    good += 1
-                else:
-                    wrong.append(problem)
+        files.update((each if is_url(each) else os.path.abspath(each), each) for each in listed)
+    for file in files.values():
+        for problem in _problems(file, progress, on_index, len(named) > 1):
+            if problem is None:
+                good += 1
+            else:
+                wrong.append(problem)
     return good, wrong
 
 
@@ -99,9 +95,6 @@ def _listed(place: str) -> tuple[list[str], list[str]]:
         file = clean(named)
         try:
             found, size = _content_of(named)
-        except FileNotFoundError:
-            wrong.append(f"{file}: missing")
-            continue
         except NoAnswer:  # The next file's request would fail as slowly.
             raise
         except (OSError, RecordError) as error:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from adapters.arguments import check_function
 from adapters.generators import call_with, generator_argument
-from adapters.transforms.transform import BatchTransform, check_generator
+from adapters.transforms.transform import BatchTransform
 from adapters.user_code import is_thread_safe
 
 
@@ -61,20 +61,9 @@ class Chain(BatchTransform):
     def __repr__(self) -> str:
         return f"Chain([{', '.join(map(_name_of, self.functions))}])"
 
-    def __call__(self, batch: Any, rng: np.random.Generator) -> Any:
-        """Transform a batch.
-
-        The input batch stays unchanged, unless your own functions change it.
-        """
-        return self._run(batch, rng, own=False)
-
     def on_own_batch(self, batch: Any, rng: np.random.Generator) -> Any:
         """Transform a batch, in its own memory if the transforms support that."""
-        return self._run(batch, rng, own=True)
-
-    def _run(self, batch: Any, rng: np.random.Generator, own: bool) -> Any:
-        """Transform a batch; ``own`` says that it has no other references."""
-        check_generator(rng)
+        own = True
         base = rng.integers(0, 2**64, 2, np.uint64)
         for place, transform in enumerate(self.functions):
             ours = transform if isinstance(transform, BatchTransform) else None

@@ -293,7 +293,9 @@ WHOLE = {
     "TIFF": encoded(PHOTO, "TIFF"),
     "TIFF, LZW": encoded(PHOTO, "TIFF", compression="tiff_lzw"),
     "BMP": encoded(PHOTO, "BMP"),
-    "BMP of OS/2": b"BM" + struct.pack("<12xI4H", 12, 53, 37, 1, 24) + encoded(PHOTO, "BMP")[54:],
+    "BMP of OS/2": b"BM"
+    + struct.pack("<8xII4H", 26, 12, 53, 37, 1, 24)
+    + encoded(PHOTO, "BMP")[54:],
     "WebP": encoded(PHOTO, "WEBP"),
     "WebP with a canvas": encoded(PHOTO, "WEBP", exif=Image.Exif()),
     "Sun": by_cv2(".ras"),

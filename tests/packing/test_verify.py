@@ -110,7 +110,7 @@ def test_manifest_names_all_unreadable_and_changed_files(tmp_path):
     write(second, "recordio", [b"another"])  # It is right in itself.
     last.unlink()
     found = problems(tmp_path / "x.json")
-    expected = [f"{first}: Is a directory", f"{second}: SHA-256 ", f"{last}: missing"]
+    expected = [f"{first}: Is a directory", f"{second}: SHA-256 ", f"{last}: No such file"]
     assert [line[: len(start)] for line, start in zip(found, expected, strict=True)] == expected
 
 
