@@ -71,34 +71,33 @@ def split(
         (8, [0, 1])
     """
     whole = source_given(source, "source")
-    shares = _shares(fractions)
+    given = numbers_given("fractions", fractions)
+    shares = _shares(given)
     check_integer("seed", seed, 0)
     size = len(whole)
     classes = np.zeros(size, np.int64)
     if stratify is not None:
         classes = _codes("stratify", stratify, size)
-    families = None if groups is None else _codes("groups", groups, size)
-    if families is None:
+    what = f"{size} samples"
+    if groups is None:
         parts = allotted(classes, shares, int(seed))
     else:
+        families = _codes("groups", groups, size)
         _check_classes(families, classes, groups)
         parts = grouped(families, classes, shares, int(seed))
-    named = list(fractions) if isinstance(fractions, (list, tuple)) else shares
-    for fraction, part in zip(named, parts):
+        what = f"{families.max() + 1} groups of {what}"
+    for fraction, part in zip(given, parts):
         if not len(part):
-            what = f"{size} samples"
-            if families is not None:
-                what = f"{families.max() + 1} groups of {what}"
             raise ValueError(
                 f"fractions must leave every part a sample, got {fraction} of {what}; give it more"
             )
     return [whole.select(part) for part in parts]
 
 
-def _shares(fractions: Any) -> list[Fraction]:
+def _shares(fractions: list[Any]) -> list[Fraction]:
     """Convert the fractions as they were meant, ten of 0.1 being all, followed by the rest."""
     shares = []
-    for place, value in enumerate(numbers_given("fractions", fractions)):
+    for place, value in enumerate(fractions):
         if not 0 < value <= 1:
             raise ValueError(
                 f"fractions must be above 0 and at most 1, got {value!r} as fractions[{place}]; "
@@ -135,11 +134,10 @@ def _codes(name: str, values: Any, size: int) -> NDArray[np.int64]:
         array = array.reshape(size)
     several = name == "stratify" and array.ndim == 2 and len(array) == size and array.size > 0
     if array.shape != (size,) and not several:
+        more = f", or for several labels ({size}, labels)" if name == "stratify" else ""
         raise ValueError(
-            f"{name} must have one value for each of the {size} samples, shape ({size},), got "
-            f"shape {array.shape}"
-            + f"; several labels of each are ({size}, labels)"
-            * (name == "stratify")
+            f"{name} must have one value for each of the {size} samples, shape ({size},){more}, "
+            f"got shape {array.shape}"
         )
     try:
         if several and array.dtype == object:

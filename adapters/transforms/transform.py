@@ -74,8 +74,11 @@ class BatchTransform(abc.ABC):
             TypeError: An array has an unsupported dtype, or ``rng`` is no generator.
             ValueError: A member is missing, or an array has an unsupported shape.
         """
-        if self.draws:
-            check_generator(rng)
+        if self.draws and not isinstance(rng, np.random.Generator):
+            raise TypeError(
+                f"rng must be a numpy.random.Generator, got {rng!r}: numpy.random.default_rng(0) "
+                "is one, and a loader gives each batch its own"
+            )
         return self.on_own_batch(private(batch), rng)
 
     @abc.abstractmethod
@@ -101,15 +104,6 @@ class BatchTransform(abc.ABC):
         """Replace the labels by ``change(labels)``, which returns new ones."""
         path = _path(batch, self._label, 1, _LABELS, "label")
         return _changed(batch, path, "label", lambda labels: change(np.asarray(labels)))
-
-
-def check_generator(rng: Any) -> None:
-    """Check that ``rng`` is a generator."""
-    if not isinstance(rng, np.random.Generator):
-        raise TypeError(
-            f"rng must be a numpy.random.Generator, got {rng!r}: numpy.random.default_rng(0) "
-            "is one, and a loader gives each batch its own"
-        )
 
 
 def _path(
@@ -138,21 +132,17 @@ def _path(
 
 
 def _changed(
-    batch: Any,
-    path: tuple[int | str, ...],
-    name: str,
-    change: Callable[[Any], NDArray[Any]],
-    depth: int = 0,
+    batch: Any, path: tuple[int | str, ...], name: str, change: Callable[[Any], NDArray[Any]]
 ) -> Any:
     """Replace the member at a path by ``change(member)``."""
-    if depth == len(path):
+    if not path:
         if not hasattr(batch, "__array__"):
             raise ValueError(
                 f"batch must have an array where its {name} is, got {type(batch).__name__}: say "
                 f"where it is with {name}=..."
             )
         return change(batch)
-    key = path[depth]
+    key, *rest = path
     try:
         member = batch[key]
     except (LookupError, TypeError):
@@ -160,7 +150,7 @@ def _changed(
             f"batch must have a member {list(path)} for {name}=, got "
             f"{list(batch) if isinstance(batch, dict) else type(batch).__name__} at {key!r}"
         ) from None
-    changed = _changed(member, path, name, change, depth + 1)
+    changed = _changed(member, tuple(rest), name, change)
     if isinstance(batch, dict):
         return {**batch, key: changed}
     assert isinstance(key, int)
