@@ -10,7 +10,6 @@ from __future__ import annotations
 import abc
 import bisect
 import copy
-import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -325,12 +324,9 @@ def pad(
 
 def _axes_of(axis: Any) -> tuple[int, ...]:
     given = axis if isinstance(axis, (tuple, list)) else (axis,)
-    try:
-        axes = tuple(map(operator.index, given))
-    except TypeError:
-        raise TypeError(f"axis must be an integer or a tuple of them, got {axis!r}") from None
-    if not axes or min(axes) < 0 or len(set(axes)) < len(axes):
-        raise ValueError(f"axis must be >= 0, each one once, got {axis!r}")
+    axes = {check_integer("axis", each, 0, " or a tuple of such") for each in given}
+    if not 0 < len(axes) == len(given):
+        raise ValueError(f"axis must have at least one, each one once, got {axis!r}")
     return tuple(sorted(axes))
 
 

@@ -7,7 +7,6 @@ import functools
 import inspect
 import io
 import math
-import operator
 import os
 from collections.abc import Sequence
 from typing import Any, cast
@@ -107,7 +106,9 @@ class ImageDecoder:
         self.flip = bool(flip)
         self.dtype: np.dtype[Any] = np.dtype(_one_of("dtype", _name_of(dtype), _DTYPES))
         self.layout = _one_of("layout", layout, _LAYOUTS)
-        self.channels = _channels_of(channels)
+        if channels is not None and not isinstance(channels, Unwritten):
+            channels = check_integer("channels", channels, 1, ", or None for those stored")
+        self.channels = channels
         self.interpolation = _one_of("interpolation", interpolation, tuple(INTERPOLATIONS))
         self.mean = _of_channels("mean", mean, self.channels)
         self.std = _of_channels("std", std, self.channels)
@@ -344,20 +345,6 @@ def _interval(name: str, value: Any) -> tuple[float, float]:
     if not 0 < least <= most < math.inf:
         raise ValueError(f"{name} must be 0 < least <= most, and finite, got {value!r}")
     return least, most
-
-
-def _channels_of(value: Any) -> int | None:
-    if value is None or isinstance(value, Unwritten):
-        return value
-    try:
-        channels = operator.index(value)
-    except TypeError:
-        raise TypeError(
-            f"channels must be a number, like 1 or 3, or None for those stored, got {value!r}"
-        ) from None
-    if isinstance(value, (bool, np.bool_)) or channels < 1:
-        raise ValueError(f"channels must be >= 1, or None for those stored, got {value!r}")
-    return channels
 
 
 def _of_channels(name: str, value: Any, channels: int | None) -> NDArray[np.float32] | None:

@@ -10,6 +10,7 @@ Source: the WebP Container Specification.
 from __future__ import annotations
 
 import io
+import math
 import re
 import struct
 from typing import Any
@@ -71,9 +72,9 @@ def _tiff(buffer: memoryview | bytes, indices: bool) -> NDArray[Any]:
     if is_narrow or (indices and colours == _PALETTE):
         return pillow.decode(buffer, "Tiff", indices)
     number = tags.get(tiff.FORMAT) or _UNSIGNED
+    is_cmyk = bands == 4 and colours == _CMYK
     is_usual = bands == 1 or (bands == 3 and colours not in _GREYS)
     is_usual = is_usual and bits <= 8 and number == _UNSIGNED
-    is_cmyk = bands == 4 and colours == _CMYK
     is_usual = is_usual or (is_cmyk and (number, bits) != (_UNSIGNED, 16))
     # OpenCV makes zeros of bands that are missing, if each is stored apart.
     if colours == _PALETTE or (is_usual and is_together):
@@ -88,7 +89,9 @@ def _tiff(buffer: memoryview | bytes, indices: bool) -> NDArray[Any]:
         if is_multiplied and not (image[:, :, 3] == 255).all():
             return pillow.decode(buffer, "Tiff", False)
         return image
-    image = _by_tifffile(buffer, tags, bands, bits)
+    shape = (height, width, bands) if bands > 1 else (height, width)
+    image = _by_tifffile(buffer, shape, bits)
+    image = exif.upright(image, tags.get(tiff.ORIENTATION) or 1)
     if not is_cmyk:
         return image
     if image.dtype.kind != "u":
@@ -99,13 +102,11 @@ def _tiff(buffer: memoryview | bytes, indices: bool) -> NDArray[Any]:
     return (light[:, :, :3] * light[:, :, 3:] // most).astype(image.dtype)
 
 
-def _by_tifffile(
-    buffer: memoryview | bytes, tags: tiff.Tags, bands: int, bits: int
-) -> NDArray[Any]:
-    if (tags.get(tiff.HEIGHT) or 0) * (tags.get(tiff.WIDTH) or 0) * bands > _MOST_VALUES:
-        raise ContentError(f"a TIFF of at most {_MOST_VALUES:,} values", f"one of {bands} bands")
-    needs = f"a TIFF of {bands} bands of {bits} bits needs tifffile: pip install tifffile"
-    tifffile = required("tifffile", needs)
+def _by_tifffile(buffer: memoryview | bytes, shape: tuple[int, ...], bits: int) -> NDArray[Any]:
+    if math.prod(shape) > _MOST_VALUES:
+        raise ContentError(f"a TIFF of at most {_MOST_VALUES:,} values", f"one of {shape}")
+    kind = f"a TIFF of {math.prod(shape[2:])} bands of {bits} bits"
+    tifffile = required("tifffile", f"{kind} needs tifffile: pip install tifffile")
     try:
         with tifffile.TiffFile(io.BytesIO(buffer)) as file:
             page = file.pages[0]
@@ -113,7 +114,6 @@ def _by_tifffile(
         image = np.moveaxis(image, 0, -1) if page.axes == "SYX" else image
     except Exception as error:
         raise ContentError("a TIFF image", f"what tifffile refuses: {error}") from error
-    shape = tags.get(tiff.HEIGHT), tags.get(tiff.WIDTH), bands
-    if image.shape != (shape if bands > 1 else shape[:2]):
+    if image.shape != shape:
         raise ContentError(f"a TIFF of {shape} values, as its tags say", f"one of {image.shape}")
-    return exif.upright(image, tags.get(tiff.ORIENTATION) or 1)
+    return np.asarray(image)

@@ -196,13 +196,13 @@ def opened(executor: Any, workers: int | Literal["auto"]) -> Iterator[Workers]:
 
 def check_executor(executor: Any) -> None:
     """Raise ``TypeError`` for what is no executor, ``ValueError`` for an asynchronous client."""
-    if not (executor is None or is_cluster(executor) or isinstance(executor, Executor)):
+    if is_cluster(executor):
+        check_client("executor", executor)
+    elif not isinstance(executor, (Executor, type(None))):
         raise TypeError(
             "executor must be a concurrent.futures.Executor, a dask.distributed.Client or None, "
             f"got {executor!r}"
         )
-    if is_cluster(executor):
-        check_client("executor", executor)
 
 
 @contextmanager

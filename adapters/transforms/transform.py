@@ -177,10 +177,8 @@ def number(name: str, value: Any, least: float, most: float = math.inf) -> float
     """Check a finite number within bounds."""
     try:
         given = float(value)
-    except (TypeError, ValueError):
+    except (OverflowError, TypeError, ValueError):
         given = math.nan
-    except OverflowError:  # A large integer.
-        given = math.inf
     if isinstance(value, (bool, str)) or math.isnan(given):
         raise TypeError(f"{name} must be a number, got {value!r}")
     if math.isinf(given) and most == math.inf:

@@ -189,8 +189,8 @@ def test_decoder_shows_what_was_written_out():
     ("arguments", "error", "message"),
     [
         ({"channels": 0}, ValueError, "channels must be >= 1, or None for those stored, got 0"),
-        ({"channels": "RGB"}, TypeError, "channels must be a number.*got 'RGB'"),
-        ({"channels": 1.5}, TypeError, "channels must be a number.*got 1.5"),
+        ({"channels": "RGB"}, TypeError, "channels must be an integer.*got 'RGB'"),
+        ({"channels": 1.5}, TypeError, "channels must be an integer.*got 1.5"),
         ({"interpolation": "lanczos"}, ValueError, "interpolation must be one of.*'nearest'"),
         ({"dtype": "int32"}, ValueError, "dtype must be one of 'uint8', 'uint16', 'float32'"),
         ({"dtype": "uint16", "mean": 1}, ValueError, 'mean and std need dtype="float32"'),
