@@ -164,12 +164,11 @@ class Run:
     def _is_complete(self) -> bool:
         """True if all files noted as finished exist, perhaps under their final names."""
         files = self._noted().files
-        names = self._names(len(files)) if self._finished else []
-        for number, packed in enumerate(files):
-            places = [self._file(number), *names[number : number + 1]]
-            if not any(each.is_file() and each.stat().st_size == packed.bytes for each in places):
-                return False
-        return True
+        names = self._names(len(files)) if self._finished else [self._folder] * len(files)
+        return all(
+            any(each.is_file() and each.stat().st_size == packed.bytes for each in places)
+            for packed, *places in zip(files, map(self._file, range(len(files))), names)
+        )
 
     def _noted(self) -> Manifest:
         """The manifest of the files that are finished so far."""
@@ -232,10 +231,9 @@ def _working_folder(stem: Path) -> Path:
 def earlier_settings(stem: Path) -> dict[str, Any]:
     """Settings of an interrupted run; empty if there was none."""
     try:
-        plan = json.loads((_working_folder(stem) / "plan.json").read_text())
+        return dict(json.loads((_working_folder(stem) / "plan.json").read_text())["settings"])
     except (FileNotFoundError, TypeError, ValueError):
         return {}
-    return dict(plan["settings"])
 
 
 class FolderInUseError(FileExistsError):

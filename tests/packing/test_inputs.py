@@ -59,13 +59,6 @@ def test_folder_names_broken_links_and_pipes(tmp_path, name):
     assert skipped_of(source, tmp_path / "out") == [str(source / name)]
 
 
-@pytest.mark.parametrize(("made", "message"), [("", "a folder per class"), ("ant", "at least one")])
-def test_folder_without_images_is_told_so(tmp_path, made, message):
-    (tmp_path / "in" / made).mkdir(parents=True)
-    with pytest.raises(ValueError, match=message):
-        packed_of(tmp_path / "in", tmp_path / "out")
-
-
 # --- what is no image ---
 
 

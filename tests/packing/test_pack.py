@@ -92,12 +92,11 @@ def test_size_is_at_most_that_asked_for(tmp_path, source, format, shard_bytes):
 
 
 def test_size_may_be_exactly_that_asked_for(tmp_path):
-    images = np.zeros((4, 10, 10), np.uint8)
+    data = np.zeros((4, 10, 10), np.uint8), range(4)
     options: dict[str, Any] = {"format": "recordio", "encoding": "raw"}
-    total = pack((images, range(4)), tmp_path / "all", **options).files[0].bytes
-    for size, files in ((total // 2, 2), (total // 2 - 1, 4)):
-        again = pack((images, range(4)), tmp_path / "cut", shard_bytes=size, **options)
-        assert len(again.files) == files
+    total = pack(data, tmp_path / "all", **options).files[0].bytes
+    cut = lambda size: pack(data, tmp_path / "cut", shard_bytes=size, **options)  # noqa: E731
+    assert [len(cut(size).files) for size in (total // 2, total // 2 - 1)] == [2, 4]
 
 
 @pytest.mark.parametrize("format", FORMATS)
