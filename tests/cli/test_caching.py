@@ -115,7 +115,7 @@ def test_manifest_and_its_files_are_verified(url, say, harm):
     manifest = "memory://data/none.json" if harm == "none" else "memory://data/packed.json"
     told = {
         "": "40 records are right, 0 things are wrong",
-        "missing": f"memory:/{name}: missing",
+        "missing": f"memory:/{name}: No such object",
         "changed": f"memory:/{name}: SHA-256 ",
         "none": "memory://data/none.json: No such object",
     }
