@@ -36,7 +36,6 @@ _MOST_SIDE_OF_NEAREST = (1 << 15) - 1
 _JPEG, _END_OF_JPEG = b"\xff\xd8\xff", b"\xff\xd9"
 # Segments with a JPEG's height and width, at these bytes of their data.
 _FRAMES, _SIZE = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}, struct.Struct(">xHH")
-_MOST_WARNINGS = 8
 _JFIF_VERSION = re.compile(rb"(\xff\xe0..JFIF\0).", re.DOTALL)
 _SCAN_PARAMETERS = re.compile(rb"(\xff\xda\0(?:\x08\x01..|\x0c\x03.{6})).{3}", re.DOTALL)
 # In a scan, where 0xFF 0x00 is data.
@@ -176,15 +175,13 @@ def _regular(read: Callable[..., _T], buffer: memoryview | bytes, *arguments: An
     A warning may be the only sign of damage, and libjpeg tells the first one alone. So its cause is
     removed, and the result is read as strictly as any other JPEG.
     """
-    for _ in range(_MOST_WARNINGS):
-        try:
-            return read(buffer, *arguments)
-        except ContentError as error:
-            regular = _without_cause(bytes(buffer), error.found)
-            if regular == buffer:
-                raise
-            buffer = regular
-    return read(buffer, *arguments)
+    try:
+        return read(buffer, *arguments)
+    except ContentError as error:
+        regular = _without_cause(bytes(buffer), error.found)
+        if regular == buffer:
+            raise
+    return _regular(read, regular, *arguments)
 
 
 def _without_cause(content: bytes, warning: str) -> bytes:

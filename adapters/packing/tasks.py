@@ -41,10 +41,6 @@ _TASKS_AHEAD, _TASKS_AHEAD_ELSEWHERE = 8, 3
 _TASK_ITEMS, _TASK_BYTES = 32, 8 << 20
 # Inputs fetched ahead from a store: as many requests at once.
 _EXPECTED_ITEMS = 64
-_FORGOTTEN = (
-    "the Dask cluster has forgotten what it was given: its scheduler has ended, or the client was "
-    "closed; what is packed is kept for the next run"
-)
 
 
 Encode = Callable[[Item], bytes]
@@ -233,11 +229,12 @@ def _gathered(client: Any, future: Any) -> Any:
             f"{error.last_worker.address}: look for a memory limit (see the worker's log), or "
             "for an image that crashes what decodes it; what is packed is kept for the next run"
         ) from error
-    except CancelledError as error:
-        raise WorkerError(_FORGOTTEN) from error
     except Exception as error:
-        if client.status in ("closing", "closed"):
-            raise WorkerError(_FORGOTTEN) from error
+        if isinstance(error, CancelledError) or client.status in ("closing", "closed"):
+            raise WorkerError(
+                "the Dask cluster has forgotten what it was given: its scheduler has ended, or the "
+                "client was closed; what is packed is kept for the next run"
+            ) from error
         if isinstance(error, ModuleNotFoundError):
             note(error, "Dask's workers need loader-adapters, and what the source is made of")
         raise
