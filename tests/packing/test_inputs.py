@@ -179,15 +179,6 @@ def test_open_images_keep_their_files(tmp_path, format):
     assert [each.sha256 for each in one] == [each.sha256 for each in other]
 
 
-def test_open_images_that_are_none_are_skipped_by_name(tmp_path):
-    root = folder(tmp_path / "in", 4)
-    source = open_images(root)
-    (root / "ant/000.jpg").write_bytes(b"")
-    (root / "bee/001.jpg").unlink()
-    names = [str(root / "ant/000.jpg"), str(root / "bee/001.jpg")]
-    assert skipped_of(source, tmp_path / "out", format="tfrecord") == names
-
-
 def test_open_images_with_a_decoder_are_what_it_makes(tmp_path):
     source = open_images(folder(tmp_path / "in", 2), decode=ImageDecoder(8))
     packed_of(source, tmp_path / "out.rec", encoding="raw")
