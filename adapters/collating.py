@@ -128,7 +128,11 @@ class Pad(ByMember):
             check_integer("max_length", max_length, 1, " or None")
         check_flag("lengths", lengths)
         self._longest = None if max_length is None else int(max_length)
-        self._axes = _axes_of(axis)
+        given = axis if isinstance(axis, (tuple, list)) else (axis,)
+        axes = {check_integer("axis", each, 0, " or a tuple of such") for each in given}
+        if not 0 < len(axes) == len(given):
+            raise ValueError(f"axis must have at least one, each one once, got {axis!r}")
+        self._axes = tuple(sorted(axes))
         self._lengths = bool(lengths)
         self._bounds: tuple[int, ...] = ()
         self._measured: NDArray[Any] = np.empty(0)
@@ -320,14 +324,6 @@ def pad(
                [7, 8, 9, 0]]), array([0, 1]))
     """
     return Pad(value, to_multiple_of, max_length, axis, lengths)
-
-
-def _axes_of(axis: Any) -> tuple[int, ...]:
-    given = axis if isinstance(axis, (tuple, list)) else (axis,)
-    axes = {check_integer("axis", each, 0, " or a tuple of such") for each in given}
-    if not 0 < len(axes) == len(given):
-        raise ValueError(f"axis must have at least one, each one once, got {axis!r}")
-    return tuple(sorted(axes))
 
 
 class Ragged(ByMember):

@@ -105,8 +105,7 @@ def pack(
     if format not in CODECS:
         raise ValueError(f"format must be {listed()}, got {format!r}")
     if encoding not in ENCODINGS:
-        listed_encodings = ", ".join(f'"{each}"' for each in ENCODINGS)
-        raise ValueError(f"encoding must be one of {listed_encodings}, got {encoding!r}")
+        raise ValueError(f'encoding must be "jpeg" or "raw", got {encoding!r}')
     if on_error not in ("raise", "skip"):
         raise ValueError(f'on_error must be "raise" or "skip", got {on_error!r}')
     shard_bytes = check_integer("shard_bytes", shard_bytes, 1)

@@ -173,7 +173,7 @@ def allotted(
     ``shares`` are those of the parts, then of the samples in no part; they sum to 1. ``classes``
     are numbers from 0.
     """
-    order = _permuted(len(classes), seed)
+    order = permute(np.arange(len(classes)), len(classes), (seed, 0, SPLIT))
     if classes.any():
         order = order[np.argsort(classes[order], kind="stable")]
     counts = np.bincount(classes)
@@ -192,7 +192,7 @@ def grouped(
     counts = np.bincount(groups)
     class_of = np.zeros(len(counts), np.int64)
     class_of[groups] = classes
-    order = _permuted(len(counts), seed)
+    order = permute(np.arange(len(counts)), len(counts), (seed, 0, SPLIT))
     order = order[np.lexsort((-counts[order], class_of[order]))]
     totals = np.bincount(class_of, counts).astype(np.int64).tolist()
     weights, whole = _integers(shares)
@@ -234,7 +234,3 @@ def _sizes(counts: Sequence[int], shares: Sequence[Fraction]) -> NDArray[np.int6
 def _integers(shares: Sequence[Fraction]) -> tuple[list[int], int]:
     whole = math.lcm(*(share.denominator for share in shares))
     return [int(share * whole) for share in shares], whole
-
-
-def _permuted(size: int, seed: int) -> NDArray[np.int64]:
-    return permute(np.arange(size, dtype=np.int64), size, (seed, 0, SPLIT))
