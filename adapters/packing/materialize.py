@@ -42,6 +42,7 @@ from adapters.structure import flatten
 
 _STEM, _FORMAT = "samples", "tfrecord"
 _SHARD_BYTES = 128 << 20
+_TAKEN_APART = (ImageDecoder, type(None))
 # Polling interval while another process writes the same folder.
 _LOOK_SECONDS = 0.2
 
@@ -137,8 +138,9 @@ def _stages_of(source: Source) -> _Stages:
         return whole._replace(before=whole.before.select(source.numbers))
     if isinstance(source, ImageTuples):
         parts = list(map(_stages_of, source.parts))
-        before = ImageTuples([cast(ImageSource, part.before) for part in parts])
-        return _Stages(before, {at: part.decoders[0] for at, part in enumerate(parts) if part[1]})
+        sources = [cast(ImageSource, part.before) for part in parts]
+        decoders = {at: part.decoders[0] for at, part in enumerate(parts) if part.decoders}
+        return _Stages(ImageTuples(sources), decoders)
     content = source.content if isinstance(source, Decoded) else None
     if isinstance(source, Decoded) and isinstance(content, Images):
         if type(content.decoder) is ImageDecoder:
@@ -146,11 +148,13 @@ def _stages_of(source: Source) -> _Stages:
             return _Stages(source.with_content(content.with_decoder(first)), {0: after})
     elif isinstance(source, Decoded) and type(content) is Examples:
         fields = content.fields
-        if all(map(_is_split, fields)):
-            decoded = {at: each.decoder for at, each in enumerate(fields) if each.decoder}
-            decoders = {at: halves(each)[1] for at, each in decoded.items()}
-            first_halves = content.with_fields(list(map(_first_half, fields)))
-            return _Stages(source.with_content(first_halves), decoders, fields)
+        if all(each.target is None and type(each.decoder) in _TAKEN_APART for each in fields):
+            both = {at: halves(each.decoder) for at, each in enumerate(fields) if each.decoder}
+            stored = list(fields)
+            for at, (before, _) in both.items():
+                stored[at] = replace(fields[at], decoder=before, dtype=before.dtype)
+            decoders = {at: after for at, (_, after) in both.items()}
+            return _Stages(source.with_content(content.with_fields(stored)), decoders, fields)
     if source.draws:
         raise ValueError(
             "source must give the same samples each time, got one that draws random numbers: "
@@ -181,18 +185,6 @@ def _version_of(source: Source) -> tuple[str, bool]:
         return source.version, True
     kind = type(getattr(source, "data", source))
     return digest([f"{kind.__module__} {len(source)} samples of {kind.__name__}"]), False
-
-
-def _is_split(field: Field) -> bool:
-    """True if a feature is an image that can be taken apart, or no image."""
-    return field.target is None and type(field.decoder) in (ImageDecoder, type(None))
-
-
-def _first_half(field: Field) -> Field:
-    if field.decoder is None:
-        return field
-    before, _ = halves(field.decoder)
-    return replace(field, decoder=before, dtype=before.dtype)
 
 
 def _described(content: Any) -> list[str]:
@@ -258,7 +250,7 @@ def _write_samples(folder: Path, stages: _Stages, version: str, is_known: bool) 
     samples = _Whole(stages.before)
     columns, treedef = _columns_of(samples, stages)
     begun = earlier_settings(folder / _STEM)
-    if begun.get("source") == version:  # Its later samples may have another shape.
+    if is_known and begun.get("source") == version:  # Later samples may have had another shape.
         columns, _ = columns_in(begun)
     fetch = partial(stages.before.prefetch, elsewhere=False)
     classes = getattr(stages.before, "classes", None)
