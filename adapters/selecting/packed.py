@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from adapters.arguments import check_integer
 from adapters.batch.collate import filler
+from adapters.generators import call_with, generator_argument
 from adapters.sources import Source, source_given
 from adapters.structure import to_array
 
@@ -33,7 +34,7 @@ def packed(
     tokens: str | int | None = None,
     value: int = 0,
     most: int | None = None,
-    transform: Callable[[Any], Any] | None = None,
+    transform: Callable[..., Any] | None = None,
 ) -> PackedSource:
     """Pack the sequences of a source into rows of fixed length, which are the new samples.
 
@@ -51,8 +52,8 @@ def packed(
         tokens: Key or position of the sequence in a sample; None if the sample is the sequence.
         value: Fill value for the rest of a row, where segment ids and positions are 0.
         most: Most sequences in a row; None for as many as fit.
-        transform: ``transform(row)`` makes the sample from a row's dict, such as ``(x, y)`` for
-            ``fit``.
+        transform: ``transform(row)`` or ``transform(row, rng)`` makes the sample from a row's dict,
+            such as ``(x, y)`` for ``fit``.
 
     Returns:
         A source of dicts: ``tokens`` ``(length,)``, in the dtype of the row's sequences;
@@ -88,7 +89,7 @@ def packed(
     return PackedSource(given, numbers, starts, int(length), sizes, tokens, value, transform)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, repr=False)
 class PackedSource(Source):
     """Rows of fixed length with the sequences of another source; see ``packed``."""
 
@@ -101,7 +102,11 @@ class PackedSource(Source):
     sizes: NDArray[np.int64]  # Of the sequences, by number, truncated.
     tokens: str | int | None
     value: int
-    transform: Callable[[Any], Any] | None
+    transform: Callable[..., Any] | None
+
+    def __post_init__(self) -> None:
+        self._argument = generator_argument(self.transform)
+        self.draws = self._argument is not None
 
     def __len__(self) -> int:
         return len(self.starts) - 1
@@ -147,7 +152,10 @@ class PackedSource(Source):
             positions[at:end] = np.arange(len(sequence))
             at = end
         row = {"tokens": tokens, "segment_ids": segments, "positions": positions}
-        return row if self.transform is None else self.transform(row)
+        if self.transform is None:
+            return row
+        given: Any = self.fixed_rng(number, rng)
+        return call_with(lambda: given, self._argument, self.transform, row)
 
     def way(self, transformed: bool) -> str:
         """Human-readable description of how samples are read."""

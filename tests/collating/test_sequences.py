@@ -312,3 +312,13 @@ def test_packed_takes_given_lengths():
     assert data.asked == 0
     assert [row.tolist() for row in rows] == [[1, 2, 2, 0, 0], [3, 3, 3, 0, 0], [4, 4, 4, 4, 0]]
     assert rows.fill_rate == 10 / 15
+
+
+def test_packed_transform_takes_its_generator():
+    rows = packed(of(3, 3, 2), 4, transform=lambda row, rng: rng.integers(1 << 62))
+    assert rows[0] != rows[0]
+    with SafeSequence(rows, 2) as sequence:
+        drawn = [batch.tolist() for _ in range(2) for batch in sequence]
+    assert len(set(np.concatenate(drawn))) == 2 * len(rows)
+    with SafeSequence(rows, 2, workers=1, use_multiprocessing=True) as other:
+        assert [batch.tolist() for batch in other] == drawn[: len(other)]
