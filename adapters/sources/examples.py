@@ -158,7 +158,8 @@ def misfits(field: Field, values: NDArray[Any]) -> NDArray[np.bool_] | None:
         return wrong if wrong.any() else None
     if dtype.kind == "f" and values.dtype == np.int64:
         with np.errstate(all="ignore"):
-            wrong = values.astype(dtype).astype(np.float64) != values
+            held = values.astype(dtype).astype(np.float64)
+            wrong = (held != values) | (held.astype(np.int64) != values)
         return wrong if wrong.any() else None
     are_integers = field.kind == example.INT64_LIST and dtype != np.int64
     are_floats = field.kind == example.FLOAT_LIST and dtype.kind in "biu"  # Behind MXNet's header.

@@ -378,11 +378,12 @@ def test_two_names_of_one_feature(tmp_path, second, is_an_error):
     assert_batch_is_its_outcomes(source, 3)
 
 
-def test_integers_are_floats_if_these_hold_them(tmp_path):
-    path = file_of(tmp_path, [encoded({"a": [2**24]}), encoded({"a": [2**24 + 1]})])
-    source = open_records(path, decode={"a": Feature("float32")})
-    assert (source[0]["a"], source[0]["a"].dtype) == (2**24, np.float32)
-    assert "values of float32, found 16777217" in outcome(source, 1)
+@pytest.mark.parametrize(("dtype", "last"), [("float32", 2**24), ("float64", 2**53)])
+def test_integers_are_floats_if_these_hold_them(tmp_path, dtype, last):
+    path = file_of(tmp_path, [encoded({"a": [last]}), encoded({"a": [last + 1]})])
+    source = open_records(path, decode={"a": Feature(dtype)})
+    assert (source[0]["a"], source[0]["a"].dtype) == (last, dtype)
+    assert f"values of {dtype}, found {last + 1}" in outcome(source, 1)
     assert_batch_is_its_outcomes(source, 2)
 
 
