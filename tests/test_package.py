@@ -67,7 +67,7 @@ ALLOWED = {
     "gluon": f"{ANY} replaying resuming",
     "diagnosis": ANY,
     "planning": "errors",
-    "selecting": "arguments batch sources structure",
+    "selecting": "arguments batch generators sources structure",
     "machine": "engine images",
     "cli": f"{ANY} __init__ diagnosis gluon keras machine packing planning progress selecting",
     "__main__": "cli",

@@ -32,12 +32,12 @@ from adapters.sources.columns import (
     names_of,
     record,
 )
-from adapters.sources.concatenation import Concatenation
 from adapters.sources.decoders import Decoded, Images
 from adapters.sources.examples import Examples
 from adapters.sources.features import Field
 from adapters.sources.imagefiles import ImageSource, ImageTuples
 from adapters.sources.records import ExampleSource
+from adapters.sources.source import Composite
 from adapters.structure import flatten
 
 _STEM, _FORMAT = "samples", "tfrecord"
@@ -175,7 +175,7 @@ def _version_of(source: Source) -> tuple[str, bool]:
         version, is_known = _version_of(source.whole)
         numbers = hashlib.sha256(np.ascontiguousarray(source.numbers).data).hexdigest()
         return digest([version, numbers]), is_known
-    if isinstance(source, (Concatenation, ImageTuples)):
+    if isinstance(source, Composite):
         versions, are_known = zip(*map(_version_of, source.parts))
         return digest(versions), all(are_known)
     if isinstance(source, Decoded):

@@ -36,7 +36,7 @@ class ArraySource(Source):
 
     makes_samples = False
     stored = False  # Samples are rows of a copy.
-    gathers = True
+    fetches_many = gathers = True
     users_code = ()
     treedef: Any = None
 

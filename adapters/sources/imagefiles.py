@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from adapters.errors import ContentError, RecordError
 from adapters.generators import RngOf, chosen
-from adapters.readahead import Window
 from adapters.remote.urls import is_url
 from adapters.sources.arrays import add_content
 from adapters.sources.decoders import Custom, Decoded, Images, check_alike, cut_out
@@ -291,7 +290,7 @@ class ImageTuples(Composite):
 
     def by_part(self, numbers: Numbers) -> Iterable[Group]:
         """Find these samples in each column."""
-        return ((at, numbers, slice(None)) for at in range(len(self.parts)))
+        return ((at, numbers, None) for at in range(len(self.parts)))
 
     def close(self) -> None:
         """Free memory; files are open only while they are read."""
@@ -323,12 +322,10 @@ class ImageTuples(Composite):
                 failures.setdefault(place, error)
         return list(failures.items())
 
-    def prefetch_hint(self, first: int, last: int, window: Window | None = None) -> None:
-        """Read these files ahead."""
-        for part in self.parts:
-            part.prefetch_hint(first, last, window)
-
     # --- traits ---
+
+    def labels_of(self, numbers: Numbers) -> None:
+        """Labels of samples; there are none."""
 
     @property
     def sample_bytes(self) -> float | None:

@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from adapters.generators import DECODE, RngOf, generator, source_generator
+from adapters.generators import DECODE, RngOf, chosen, generator, source_generator
 from adapters.images.geometry import Crop
 from adapters.ownership import Allocate
 from adapters.readahead import Window
-from adapters.structure import flatten
+from adapters.structure import flatten, unflatten
 
 Leaf = tuple[tuple[int, ...], "np.dtype[Any]"]
 Numbers = NDArray[np.int64]
@@ -31,8 +31,11 @@ BatchColumns = Sequence[NDArray[Any]]
 """An array for each leaf, with a leading axis for the rows of a batch."""
 Failures = list[tuple[int, Exception]]
 """Samples that couldn't be written, by their indices among the requested ones, and why."""
-Group = tuple[int, NDArray[np.int64], Any]
-"""A part's place, the part's own numbers of some samples, and their places among these."""
+Group = tuple[int, Numbers, "Numbers | None"]
+"""A part's place, the part's own numbers of some samples, and their places among those asked for.
+
+None in the place of these if all that was asked for comes from this part, in this order.
+"""
 # Samples fetched at once, in order: with records of 100 kB, 6 MB and as much ahead.
 _AT_ONCE = 64
 # Traits of several sources together: those that one of them has, and those that all have.
@@ -247,7 +250,7 @@ class Source(abc.ABC):
     stored = True
     """True if samples must not be written to, as they may be the source's own memory."""
     fetches_many = False
-    """True if ``samples`` runs user code once per batch."""
+    """True if ``samples`` fetches those of a batch at once."""
     draws = False
     """True if a sample depends on its generator."""
     gathers = False
@@ -366,6 +369,55 @@ class Composite(Source):
         at, own, _ = next(iter(self.by_part(np.array([number]))))
         return self.parts[at].origin(int(own[0]), rng)
 
+    def samples(self, numbers: Numbers) -> Sequence[Any] | None:
+        """Samples of a batch, if a part fetches them at once; else None."""
+        if self.draws or not self.fetches_many:
+            return None
+        samples: list[Any] = [None] * len(numbers)
+        for at, own, places in self.by_part(numbers):
+            fetched = self.parts[at].samples(own)
+            if places is None:
+                return fetched
+            if fetched is None:
+                fetched = [self.parts[at].sample(number) for number in own.tolist()]
+            for place, sample in zip(places.tolist(), fetched):
+                samples[place] = sample
+        return samples
+
+    def gather(self, numbers: Numbers, allocate: Allocate) -> Any:
+        """Gather these samples as one batch, part by part."""
+        groups = list(self.by_part(numbers))
+        if len(groups) == 1:
+            at, own, _ = groups[0]
+            return self.parts[at].gather(own, allocate)
+        assert self.leaves is not None
+        columns = [allocate((len(numbers), *shape), dtype) for shape, dtype in self.leaves]
+        self._fill(groups, None, columns, None)
+        return unflatten(self.treedef, columns)
+
+    def fill(
+        self, numbers: Numbers, rng_of: RngOf | None, columns: BatchColumns, rows: RowNumbers = None
+    ) -> Failures:
+        """Write samples into rows of a batch, part by part."""
+        return self._fill(self.by_part(numbers), rng_of, columns, rows)
+
+    def _fill(
+        self,
+        groups: Iterable[Group],
+        rng_of: RngOf | None,
+        columns: BatchColumns,
+        rows: RowNumbers,
+    ) -> Failures:
+        failures: Failures = []
+        for at, own, places in groups:
+            if places is None:
+                return self.parts[at].fill(own, rng_of, columns, rows)
+            rng = chosen(rng_of, places) if self.parts[at].draws else None
+            own_rows = places if rows is None else rows[places]
+            failed = self.parts[at].fill(own, rng, columns, own_rows)
+            failures += [(int(places[place]), error) for place, error in failed]
+        return failures
+
     def read_and_discard(self, numbers: Numbers) -> None:
         """Read stored samples and discard them."""
         for at, own, _ in self.by_part(numbers):
@@ -380,6 +432,31 @@ class Composite(Source):
         """Fetch these samples now, in each part."""
         for at, own, _ in self.by_part(numbers):
             self.parts[at].fetch(own)
+
+    def prefetch_hint(self, first: int, last: int, window: Window | None = None) -> None:
+        """Pass the read-ahead hint on, unless the samples lie far from each other in a part."""
+        for at, own, _ in self.by_part(np.arange(first, last)):
+            begin, end = int(own.min()), int(own.max()) + 1
+            if end - begin <= _MOST_SPREAD * len(own):
+                self.parts[at].prefetch_hint(begin, end, window)
+
+    def labels_of(self, numbers: Numbers) -> NDArray[Any] | None:
+        """Label of each of these samples, if all parts provide labels."""
+        labels: list[Any] = [None] * len(numbers)
+        for at, own, places in self.by_part(numbers):
+            found = self.parts[at].labels_of(own)
+            if found is None or places is None:
+                return found
+            for place, label in zip(places.tolist(), found.tolist()):
+                labels[place] = label
+        return np.array(labels)
+
+    @property
+    def sample_bytes(self) -> float | None:
+        """Average bytes of a sample in all parts; None if a part doesn't know."""
+        known = [part.sample_bytes for part in self.parts]
+        sizes = [each * len(part) for each, part in zip(known, self.parts) if each is not None]
+        return sum(sizes) / sum(map(len, self.parts)) if len(sizes) == len(known) else None
 
     def check_length(self) -> bool:
         """Compare each part's length."""
@@ -403,10 +480,6 @@ class Composite(Source):
     def remedy(self, shape: tuple[int, ...]) -> str:
         """Advice on making arrays of unequal shapes equal."""
         return self.parts[0].remedy(shape)
-
-
-def _of_the_whole(name: str) -> Any:
-    return property(operator.attrgetter(f"whole.{name}"), doc="That of the whole source.")
 
 
 class Subset(Composite):
@@ -439,48 +512,22 @@ class Subset(Composite):
 
     def by_part(self, numbers: Numbers) -> Iterable[Group]:
         """Find these samples in the whole source."""
-        return ((0, self.numbers[numbers], slice(None)),)
+        return ((0, self.numbers[numbers], None),)
 
     def sample(self, number: int, rng: np.random.Generator | None = None) -> Any:
         """Return one sample."""
         rng = self.fixed_rng(number, rng) if self.draws else rng
         return self.whole.sample(int(self.numbers[number]), rng)
 
-    def samples(self, numbers: Numbers) -> Sequence[Any] | None:
-        """Samples of a batch, if the whole source fetches them at once; else None."""
-        return self.whole.samples(self.numbers[numbers])
-
-    def gather(self, numbers: Numbers, allocate: Allocate) -> Any:
-        """Gather these samples as one batch."""
-        return self.whole.gather(self.numbers[numbers], allocate)
-
-    def fill(
-        self, numbers: Numbers, rng_of: RngOf | None, columns: BatchColumns, rows: RowNumbers = None
-    ) -> Failures:
-        """Write samples into rows of a batch."""
-        return self.whole.fill(self.numbers[numbers], rng_of, columns, rows)
-
-    def labels_of(self, numbers: Numbers) -> NDArray[Any] | None:
-        """Label of each of these samples."""
-        return self.whole.labels_of(self.numbers[numbers])
-
     def way(self, transformed: bool) -> str:
         """Human-readable description of how samples are read."""
         return f"{len(self)} of {len(self.whole)}: {self.whole.way(transformed)}"
 
-    leaves = _of_the_whole("leaves")
-    treedef = _of_the_whole("treedef")
-    sample_bytes = _of_the_whole("sample_bytes")
+    leaves = property(lambda self: self.whole.leaves)
+    treedef = property(lambda self: self.whole.treedef)
     classes = property(lambda self: getattr(self.whole, "classes", None))
     files = property(lambda self: [self.whole.files[n] for n in self.numbers.tolist()])
     labels = property(lambda self: self.whole.labels[self.numbers])
-
-    def prefetch_hint(self, first: int, last: int, window: Window | None = None) -> None:
-        """Pass the read-ahead hint on, unless the samples lie far from each other."""
-        numbers = self.numbers[first:last]
-        begin, end = int(numbers.min()), int(numbers.max()) + 1
-        if end - begin <= _MOST_SPREAD * len(numbers):
-            self.whole.prefetch_hint(begin, end, window)
 
 
 def chosen_of(numbers: Any, size: int) -> NDArray[np.int64]:
