@@ -82,11 +82,6 @@ class ContentError(ValueError):
 class UnlikeError(ContentError):
     """Intact decoded content whose shape or dtype differs from the batch's."""
 
-    @property
-    def damage(self) -> ContentError:
-        """This error, reported as damage."""
-        return ContentError(self.expected, self.found)
-
 
 def note(error: BaseException, text: str) -> None:
     """Add a note to an error; Python 3.10 lacks ``error.add_note``."""

@@ -70,8 +70,10 @@ class Examples(Content):
             if state is not None:
                 assert rng is not None
                 rng.bit_generator.state = state
+            # A copy: the file may be truncated while its image is decoded.
+            value = bytes(values[place]) if field.decoder else values[place]
             try:
-                values[place] = make(values[place], rng)
+                values[place] = make(value, rng)
             except ContentError as error:
                 raise named_error(field, error) from error
         return self.joined(values)

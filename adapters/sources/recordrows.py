@@ -5,7 +5,7 @@ The native kernel parses all records of a batch in one call, from the files' own
 encoded images lie, which are then decoded into their rows. Fields of other dtypes are converted
 here, all rows at once. Between calls, nothing is remembered but which CRCs were checked. Records
 that the kernel leaves, because they are damaged or of a kind that it doesn't know, and all of them
-without the kernel, are read one by one.
+without the kernel, are left to be read one by one.
 """
 
 from __future__ import annotations
@@ -19,12 +19,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from adapters.errors import ContentError, RecordError, UnlikeError
+from adapters.errors import ContentError, RecordError
 from adapters.generators import RngOf, chosen
-from adapters.images import decode as decode_image
-from adapters.images import kernel, npy, size_of
+from adapters.images import kernel, npy
 from adapters.records import RecordFiles, Shard, example, irheader
-from adapters.records.envelope import LABEL
 from adapters.records.mapping import NoMapError, most
 from adapters.records.remotefile import RemoteFile
 from adapters.records.storage import MappedFile
@@ -32,7 +30,7 @@ from adapters.sources import examples
 from adapters.sources.decoders import Images
 from adapters.sources.examples import Examples, in_header, misfits, named_error, of_raw, put
 from adapters.sources.features import Field
-from adapters.sources.source import BatchColumns, Failures, Leaf, Numbers, RowNumbers
+from adapters.sources.source import BatchColumns, Leaf, Numbers, RowNumbers
 
 # Parts of a record with an IRHeader, as in ``native/records.h``.
 _CONTENT, _LABEL, _OWN_LABEL, _LABELS, _ID, _ID2, _NOWHERE = range(7)
@@ -49,11 +47,6 @@ _KINDS = {
     np.dtype(np.float32): example.FLOAT_LIST,
 }
 
-Put = Callable[[memoryview, str, int, Sequence[NDArray[Any]]], list[memoryview]]
-"""Writes all fields of one record into a row, but encoded images, which are returned.
-
-Called with the record, the format of its file, the row, and the columns.
-"""
 Opened = tuple[Any, list[memoryview | bytes], Sequence[Shard]]
 """The kernel's handle of some files, and their bytes, valid as long as they are referenced."""
 Pieces = dict[int, NDArray[np.int64]]
@@ -78,8 +71,7 @@ class RecordRows:
     Args:
         files: The records.
         fields: Fields of one shape each, and images, by column number.
-        put: Writes a record that is read by itself.
-        columns: The kernel's columns; None to read each record by itself.
+        columns: The kernel's columns; None to leave all records.
         kind_of: Returns a file's ``Codec.kernel_kind``, or ``_LEFT``.
         labels: Fields whose rows mustn't be boxes, see ``irheader.refuse_objects``.
         names_fields: True if errors name an image's field.
@@ -89,14 +81,13 @@ class RecordRows:
         self,
         files: RecordFiles,
         fields: Sequence[Field],
-        put: Put,
         columns: Sequence[_Column] | None,
         kind_of: Callable[[Shard], int],
         labels: Sequence[int],
         names_fields: bool = False,
     ) -> None:
         self._files, self._shards = files, files.shards
-        self._fields, self._put, self._names_fields = fields, put, names_fields
+        self._fields, self._names_fields = fields, names_fields
         self._decoders = {at: field.decoder for at, field in enumerate(fields) if field.decoder}
         self._kernel = kernel.load() if columns is not None else None
         if self._kernel is None or columns is None:
@@ -117,79 +108,39 @@ class RecordRows:
 
     def fill(
         self, numbers: Numbers, rng_of: RngOf | None, columns: BatchColumns, rows: RowNumbers = None
-    ) -> Failures:
-        """Write records into rows; see ``Source.fill``. Errors don't name their record yet."""
+    ) -> tuple[dict[int, Exception], NDArray[np.int64]]:
+        """Write records into rows; see ``Source.fill``.
+
+        Returns:
+            Errors of records by their places among ``numbers``, which don't name the record yet,
+            and the places of records that are left to be read one by one.
+        """
         self._files.check_open()
         failures: dict[int, Exception] = {}
         if self._kernel is None:
-            self._one_by_one(numbers.argsort(), numbers, rng_of, columns, rows, failures)
-            return list(failures.items())
+            return failures, numbers.argsort()
         if not self._decoders:
             left = self._parsed(numbers, rows, columns)[0]
-            if left is None:
-                return []
-            order = np.arange(len(numbers))
-        else:
-            order = numbers.argsort(kind="stable")  # Images are decoded in the order of the files.
-            left, buffers, shards, pieces = self._parsed(
-                numbers[order], order if rows is None else rows[order], columns
-            )
-            parsed = order if left is None else order[~left]
-            parsed_rows = parsed if rows is None else rows[parsed]
-            for at, decoder in self._decoders.items() if len(parsed) else ():
-                rng = chosen(rng_of, parsed)
-                places = pieces[at][parsed_rows]
-                with _reopened(shards, buffers, places[:, 0]) as files:
-                    failed = decoder.decode_rows(files, rng, parsed_rows, columns[at], places)
-                mapped = (each.storage for each in shards if isinstance(each.storage, MappedFile))
-                if failed and any(each.is_truncated() for each in mapped):  # Since then.
-                    self._one_by_one(order, numbers, rng_of, columns, rows, failures)
-                    return list(failures.items())
-                self._note(failures, at, parsed, failed)
-        if left is not None:
-            self._one_by_one(order[left], numbers, rng_of, columns, rows, failures)
-        return list(failures.items())
-
-    def _one_by_one(
-        self,
-        todo: NDArray[np.int64],
-        numbers: Numbers,
-        rng_of: RngOf | None,
-        columns: BatchColumns,
-        rows: RowNumbers,
-        failures: dict[int, Exception],
-    ) -> None:
-        """Read records one after another, and write their rows."""
-        read: list[int] = []
-        read_rows: list[int] = []
-        encoded: list[list[memoryview]] = []
-        for place in todo.tolist():
-            row = place if rows is None else int(rows[place])
-            try:
-                shard, own = self._files.locate(int(numbers[place]))
-                images = self._put(shard.read(own), shard.format, row, columns)
-                encoded.append([memoryview(bytes(image)) for image in images])
-            except Exception as error:
-                failures[place] = error
-                continue
-            read.append(place)
-            read_rows.append(row)
-        for (at, decoder), group in zip(self._decoders.items(), zip(*encoded)):
-            failed = decoder.decode_rows(group, chosen(rng_of, read), read_rows, columns[at])
-            self._note(failures, at, read, failed)
-
-    def _note(
-        self,
-        failures: dict[int, Exception],
-        column: int,
-        places: Sequence[int] | NDArray[np.int64],
-        failed: Sequence[tuple[int, Exception]],
-    ) -> None:
-        """Record the first failure of each sample."""
-        for at, error in failed:
-            if self._names_fields and isinstance(error, ContentError):
-                error = named_error(self._fields[column], error)
-            failures.setdefault(int(places[at]), error)
+            return failures, np.flatnonzero(left) if left is not None else numbers[:0]
+        order = numbers.argsort(kind="stable")  # Images are decoded in the order of the files.
+        left, buffers, shards, pieces = self._parsed(
+            numbers[order], order if rows is None else rows[order], columns
+        )
+        parsed = order if left is None else order[~left]
+        parsed_rows = parsed if rows is None else rows[parsed]
+        for at, decoder in self._decoders.items() if len(parsed) else ():
+            rng = chosen(rng_of, parsed)
+            places = pieces[at][parsed_rows]
+            with _reopened(shards, buffers, places[:, 0]) as files:
+                failed = decoder.decode_rows(files, rng, parsed_rows, columns[at], places)
+            mapped = (each.storage for each in shards if isinstance(each.storage, MappedFile))
+            if failed and any(each.is_truncated() for each in mapped):  # Since then.
+                return {}, order
+            for image, error in failed:
+                if self._names_fields and isinstance(error, ContentError):
+                    error = named_error(self._fields[at], error)
+                failures.setdefault(int(parsed[image]), error)
+        return failures, order[left] if left is not None else numbers[:0]
 
     # --- the kernel's parser ---
 
@@ -336,16 +287,8 @@ def _convert(
 def feature_rows(files: RecordFiles, content: Examples) -> RecordRows:
     """Make the writer of rows with typed features of one shape each, and images."""
     fields: Sequence[Field] = content.fields
-    images = [at for at, field in enumerate(fields) if field.decoder]
     # If only some files have headers, their records are read one by one.
     has_headers = all(shard.codec.envelope.has_header for shard in files.shards)
-
-    def put(payload: memoryview, format: str, row: int, columns: Any) -> list[memoryview]:
-        values = content.values(payload, format)
-        for at, column in enumerate(columns):
-            if at not in images:
-                column[row] = values[at]
-        return [values[at] for at in images]
 
     def kind_of(shard: Shard) -> int:
         is_alike = shard.codec.envelope.has_header == has_headers
@@ -371,7 +314,7 @@ def feature_rows(files: RecordFiles, content: Examples) -> RecordRows:
         and field.part_of is None
         and field.shape
     ]
-    return RecordRows(files, fields, put, columns, kind_of, labels, names_fields=True)
+    return RecordRows(files, fields, columns, kind_of, labels, names_fields=True)
 
 
 # --- images and labels ---
@@ -382,26 +325,6 @@ def image_rows(files: RecordFiles, content: Images, label: Leaf) -> RecordRows:
     decoder, (shape, dtype) = content.decoder, label
     image_name, label_name = (name.encode() for name in content.names)
     kind = _KINDS.get(dtype, example.INT64_LIST)
-
-    def put(payload: memoryview, format: str, row: int, columns: Any) -> list[memoryview]:
-        encoded, label = content.split(payload, format)
-        try:
-            _put_label(label, columns[1], row)
-        except UnlikeError as error:
-            # If no image follows the label, the header's label count is damaged: report damage.
-            # Otherwise, the label is unlike the others.
-            try:
-                size_of(encoded)
-            except ContentError:
-                raise error.damage from None
-            raise
-        if decoder is not None:
-            return [encoded]
-        array, images = decode_image(encoded), columns[0]
-        if array.shape != images.shape[1:] or array.dtype != images.dtype:
-            raise ContentError(f"{images.dtype} {images.shape[1:]}", f"{array.dtype} {array.shape}")
-        images[row] = array
-        return []
 
     def kind_of(shard: Shard) -> int:
         # One value of an Example is a number, not an array.
@@ -423,7 +346,7 @@ def image_rows(files: RecordFiles, content: Images, label: Leaf) -> RecordRows:
         Field("", label_name, kind, dtype, shape),
     ]
     labels = [1] if content.moves and shape else []
-    return RecordRows(files, fields, put, columns, kind_of, labels)
+    return RecordRows(files, fields, columns, kind_of, labels)
 
 
 def image_leaf(files: RecordFiles, content: Images) -> Leaf | None:
@@ -453,22 +376,6 @@ def _first_raw(files: RecordFiles, content: Images) -> tuple[NDArray[Any], bytes
             return None
         return array.copy(), bytes(encoded[: len(encoded) - array.nbytes])
     return None
-
-
-def _put_label(label: Any, labels: NDArray[Any], row: int) -> None:
-    """Write a label into its row, if shape and dtype are as expected."""
-    array = np.asarray(label)
-    if array.shape != labels.shape[1:]:
-        raise UnlikeError(
-            f"a label of shape {labels.shape[1:]}",
-            f"shape {array.shape}; labels that differ need collate=, such as pad(), or a transform",
-        )
-    is_number = array.dtype.kind in "biuf"
-    if is_number:
-        labels[row] = array
-    if not (is_number and np.array_equal(labels[row], array, equal_nan=array.dtype.kind == "f")):
-        remedy = f'decode={{"{LABEL}": Feature("float32"), ...}} reads both'
-        raise UnlikeError(f"a label of {labels.dtype} as the first ({remedy})", f"{label!r}")
 
 
 def _are_equally_long(shard: Shard) -> bool:

@@ -18,11 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adapters.arguments import check_flag
-from adapters.errors import ContentError, RecordError
+from adapters.errors import ContentError, RecordError, UnlikeError
 from adapters.generators import RngOf
 from adapters.images import ImageDecoder
 from adapters.records import CODECS, RecordFiles
-from adapters.records.envelope import has_fractions
+from adapters.records.envelope import LABEL, has_fractions
 from adapters.records.files import Paths
 from adapters.records.storage import MappedFile
 from adapters.remote import is_url
@@ -52,6 +52,7 @@ from adapters.sources.source import (
     chosen_of,
 )
 from adapters.sources.targets import fields_of
+from adapters.structure import flatten
 
 # Damaged records to skip in search of one that shows what samples are like.
 _TRIES = 100
@@ -334,8 +335,35 @@ class RecordSource(Decoded):
         writer = self._rows  # Another thread may close the source meanwhile.
         if writer is None:
             writer = self._rows = self._row_writer(columns)
-        failures = writer.fill(numbers, rng_of, columns, rows)
-        return [(place, self._located(int(numbers[place]), error)) for place, error in failures]
+        failures, left = writer.fill(numbers, rng_of, columns, rows)
+        for place in left.tolist():
+            try:
+                rng = None if rng_of is None else rng_of(place)
+                row = place if rows is None else int(rows[place])
+                self._put(self.sample(int(numbers[place]), rng), columns, row)
+            except Exception as error:
+                failures[place] = error
+        return [(at, self._located(int(numbers[at]), error)) for at, error in failures.items()]
+
+    def _put(self, sample: Any, columns: BatchColumns, row: int) -> None:
+        """Write a sample into its row, if shape and dtype are those of the first one."""
+        (image, label), (images, labels) = sample, columns
+        array = np.asarray(label)
+        if array.shape != labels.shape[1:]:
+            raise UnlikeError(
+                f"a label of shape {labels.shape[1:]}",
+                f"shape {array.shape}; labels that differ need collate=, such as pad(), or a "
+                "transform",
+            )
+        is_number, is_float = array.dtype.kind in "biuf", array.dtype.kind == "f"
+        if is_number:
+            labels[row] = array
+        if not (is_number and np.array_equal(labels[row], array, equal_nan=is_float)):
+            remedy = f'decode={{"{LABEL}": Feature("float32"), ...}} reads both'
+            raise UnlikeError(f"a label of {labels.dtype} as the first ({remedy})", f"{label!r}")
+        if (image.shape, image.dtype) != (images.shape[1:], images.dtype):
+            raise ContentError(f"{images.dtype} {images.shape[1:]}", f"{image.dtype} {image.shape}")
+        images[row] = image
 
     def _row_writer(self, columns: BatchColumns) -> RecordRows:
         assert isinstance(self.content, Images)
@@ -388,6 +416,10 @@ class ExampleSource(RecordSource):
     def treedef(self) -> Any:
         """Sample structure (dict or tuple) with leaf numbers as leaves."""
         return self.content.treedef
+
+    def _put(self, sample: Any, columns: BatchColumns, row: int) -> None:
+        for column, leaf in zip(columns, flatten(sample)[0]):
+            column[row] = leaf
 
     def _row_writer(self, columns: BatchColumns) -> RecordRows:
         return feature_rows(self._files, self.content)
