@@ -10,8 +10,7 @@ import copy
 import functools
 import os
 import pickle
-import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -193,8 +192,6 @@ class RecordSource(Decoded):
 
     unit = "record"
     _files: RecordFiles
-    _unions: Iterable[RecordSource] = ()
-    """Sources that ``united`` has made of this one and others."""
 
     def __init__(self, files: RecordFiles, content: Content) -> None:
         super().__init__(files, content)
@@ -236,17 +233,11 @@ class RecordSource(Decoded):
 
     def close(self) -> None:
         """Close the files."""
-        self._forget_rows()
-        super().close()
-
-    def _forget_rows(self) -> None:
         self._rows = None  # It keeps the files mapped.
-        for each in self._unions:
-            each._forget_rows()
+        super().close()
 
     def __getstate__(self) -> dict[str, Any]:
         state = {**self.__dict__, "_rows": None}
-        state.pop("_unions", None)
         state.pop("leaves", None)  # Looked for again, in the file that the other process opens.
         return state
 
@@ -262,8 +253,6 @@ class RecordSource(Decoded):
             return None
         whole = self._with_files(files)
         whole.classes = classes
-        for each in several:
-            each._unions = weakref.WeakSet([*each._unions, whole])
         return whole
 
     # Used by plans.
