@@ -96,8 +96,7 @@ class Column:
         if decoder is not None:
             return field_of(self.name, self.name, decoder)
         if self.kind == ARRAY:
-            part = field_of(self.name, self.name, Feature(bytes))
-            return replace(part, text=None, target=_Array(part))
+            return field_of(self.name, self.name, Feature(bytes))
         default = self.default
         if self.dtype == "bytes" and default is not None:
             default = default.encode("latin-1")
@@ -106,19 +105,6 @@ class Column:
         feature = Feature(self.dtype, shape, stored=stored, default=default)
         # An empty list of texts is stored as none.
         return replace(field_of(self.name, self.name, feature), needed=not self.varies)
-
-
-class _Array:
-    """Makes an array from bytes in NPY format; a ``Target``."""
-
-    draws = False
-
-    def __init__(self, part: Field) -> None:
-        self.parts: Sequence[Field] = [part]
-
-    def made(self, values: Sequence[Any], rng: np.random.Generator | None) -> Any:
-        """Return the array in its own memory."""
-        return npy.read(values[0]).copy()[()]
 
 
 class Columns(Examples):
@@ -137,12 +123,15 @@ class Columns(Examples):
         super().__init__(fields, as_tuple=True)  # In leaf order.
         self.as_tuple = treedef == tuple(range(len(columns)))
         self.treedef = treedef
+        self._arrays = [at for at, column in enumerate(columns) if column.kind == ARRAY]
         self._python = [at for at, column in enumerate(columns) if column.is_python]
         self.python_numbers = bool(self._python)
 
     def joined(self, values: Sequence[Any]) -> Any:
         """Assemble a sample from its leaves."""
         leaves = list(values)
+        for place in self._arrays:
+            leaves[place] = npy.read(memoryview(leaves[place])).copy()[()]
         for place in self._python:
             if not np.ndim(leaves[place]):
                 leaves[place] = leaves[place].item()

@@ -70,11 +70,11 @@ class RecordRows:
 
     Args:
         files: The records.
-        fields: Fields of one shape each, and images, by column number.
+        fields: Fields of one shape each, and images, by column number. Errors name those that have
+            a name.
         columns: The kernel's columns; None to leave all records.
         kind_of: Returns a file's ``Codec.kernel_kind``, or ``_LEFT``.
         labels: Fields whose rows mustn't be boxes, see ``irheader.refuse_objects``.
-        names_fields: True if errors name an image's field.
     """
 
     def __init__(
@@ -84,10 +84,9 @@ class RecordRows:
         columns: Sequence[_Column] | None,
         kind_of: Callable[[Shard], int],
         labels: Sequence[int],
-        names_fields: bool = False,
     ) -> None:
         self._files, self._shards = files, files.shards
-        self._fields, self._names_fields = fields, names_fields
+        self._fields = fields
         self._decoders = {at: field.decoder for at, field in enumerate(fields) if field.decoder}
         self._kernel = kernel.load() if columns is not None else None
         if self._kernel is None or columns is None:
@@ -137,7 +136,7 @@ class RecordRows:
             if failed and any(each.is_truncated() for each in mapped):  # Since then.
                 return {}, order
             for image, error in failed:
-                if self._names_fields and isinstance(error, ContentError):
+                if self._fields[at].name and isinstance(error, ContentError):
                     error = named_error(self._fields[at], error)
                 failures.setdefault(int(parsed[image]), error)
         return failures, order[left] if left is not None else numbers[:0]
@@ -314,7 +313,7 @@ def feature_rows(files: RecordFiles, content: Examples) -> RecordRows:
         and field.part_of is None
         and field.shape
     ]
-    return RecordRows(files, fields, columns, kind_of, labels, names_fields=True)
+    return RecordRows(files, fields, columns, kind_of, labels)
 
 
 # --- images and labels ---
