@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
+import operator
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -129,20 +131,15 @@ def measured(count: int) -> list[int]:
 
 def runs_of(paths: Iterable[str]) -> Iterator[Run]:
     """Group paths into runs of files in one folder."""
-    last: str | None = None
-    names: list[str] = []
-    for path in paths:
-        folder, name = os.path.split(path)
-        if is_url(path):
-            name = path.rpartition("/")[2]
-            folder = path.removesuffix(name)
-        if folder != last:
-            if last is not None:
-                yield last, names
-            last, names = folder, []
-        names.append(name)
-    if last is not None:
-        yield last, names
+    for folder, group in itertools.groupby(map(_folder_and_name, paths), operator.itemgetter(0)):
+        yield folder, [name for _, name in group]
+
+
+def _folder_and_name(path: str) -> tuple[str, str]:
+    if not is_url(path):
+        return os.path.split(path)
+    name = path.rpartition("/")[2]
+    return path.removesuffix(name), name
 
 
 def runs_of_classes(root: str, classes: Iterable[str]) -> Iterator[tuple[int, str, list[str]]]:

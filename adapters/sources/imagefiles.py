@@ -333,13 +333,6 @@ class ImageTuples(Composite):
         known = [size for part in self.parts if (size := part.sample_bytes) is not None]
         return sum(known) if len(known) == len(self.parts) else None
 
-    def remedy(self, shape: tuple[int, ...]) -> str:
-        """Advice on making arrays of unequal shapes equal."""
-        return (
-            "images of several sizes need an ImageDecoder with a size for each, or a transform "
-            "that pads, crops or resizes them alike"
-        )
-
     def way(self, transformed: bool) -> str:
         """Human-readable description of how samples are read."""
         return f"{len(self.parts)} files a sample: {self.parts[0].way(transformed)}"

@@ -372,16 +372,12 @@ def classes_argument(classes: Any) -> list[str] | None:
 
 def by_folder(paths: Iterable[str]) -> list[str]:
     """Names of the folders that contain these files."""
-    names: dict[str, str] = {}
-    found = []
-    for path in paths:
-        folder = os.path.dirname(clean(path))
-        name = names.get(folder)
-        if name is None:
-            name = os.path.basename(os.path.abspath(folder))
-            names[folder] = name = unescaped(folder, name)
-        found.append(name)
-    return found
+    folders = [os.path.dirname(clean(path)) for path in paths]
+    names = {
+        folder: unescaped(folder, os.path.basename(os.path.abspath(folder)))
+        for folder in dict.fromkeys(folders)
+    }
+    return [names[folder] for folder in folders]
 
 
 def encoded(
