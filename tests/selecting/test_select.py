@@ -370,21 +370,5 @@ def test_wrong_arguments_are_refused(given, arguments, error, said):
         split(list(range(10)), given, **arguments)
 
 
-@pytest.mark.parametrize(
-    ("source", "error", "said"),
-    [
-        (iter([1]), TypeError, "source must be an array"),
-        ([np.zeros(5), np.ones(5)], TypeError, "must be a tuple"),
-        ((np.zeros(5), np.ones(4)), ValueError, "equal lengths"),
-        ([], ValueError, "at least one sample"),
-        ("/nowhere/at/all.rec", OSError, "nowhere"),
-        (__file__, RecordError, "test_select"),
-    ],
-)
-def test_what_is_no_source_is_refused(source, error, said):
-    with pytest.raises(error, match=said):
-        split(source, [0.5])
-
-
 def test_absent_weight_is_left_out():
     assert split((np.arange(4), np.arange(4), None), [0.5])[0].treedef == (0, 1)
