@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -113,19 +112,6 @@ class Feature:
         return _tuples(array.tolist())
 
 
-class Target(Protocol):
-    """Makes one member of a sample from several features."""
-
-    parts: Sequence[Field]
-    """Features that the member is made from."""
-    draws: bool
-    """True if the member depends on random numbers."""
-
-    def made(self, values: Sequence[Any], rng: np.random.Generator | None) -> Any:
-        """Make the member from the values of its parts; a ``ContentError`` if they don't fit."""
-        ...
-
-
 @dataclass(frozen=True, eq=False)
 class Field:
     """Feature of a sample, and where it is stored."""
@@ -141,7 +127,7 @@ class Field:
     needed: bool = True  # An Example without it is an error.
     default: NDArray[Any] | None = None  # Value if missing, or fill value for variable lengths.
     decoder: ImageDecoder | None = None  # Makes an array from an image.
-    target: Target | None = None  # Makes a target from several fields, its parts.
+    target: Any = None  # ``targets.Follower``, which makes it from several fields, its parts.
     part_of: str | None = None  # Kind of target that this is a part of, for errors.
     is_tensor: bool = False  # Stored as a serialized tensor.
     is_strict: bool = False  # Of TensorFlow's specification, for which floats are no integers.
