@@ -16,7 +16,7 @@ from adapters.generators import RngOf, chosen
 from adapters.remote.urls import is_url
 from adapters.sources.arrays import add_content
 from adapters.sources.decoders import Custom, Decoded, Images, check_alike, cut_out
-from adapters.sources.filereader import FileReader, InMemoryReader, new_memory
+from adapters.sources.filereader import FileReader, InMemoryReader
 from adapters.sources.files import Files
 from adapters.sources.source import (
     BatchColumns,
@@ -32,8 +32,8 @@ from adapters.sources.source import (
 )
 
 _NO_FILE = "No such file, or a link to nothing"
-# Size of the files that are decoded in one call, for each thread that fills a batch.
-_ARENA_BYTES = 4 << 20
+# Bytes of the files that are decoded in one call, while those behind them are fetched.
+_AT_ONCE_BYTES = 4 << 20
 
 
 class ImageSource(Decoded):
@@ -64,8 +64,6 @@ class ImageSource(Decoded):
         self.labels = labels
         self.labels.flags.writeable = False
         self._classes = classes
-        # Arenas that no thread is using.
-        self._arenas: list[memoryview] = []
 
     def stamps(self, numbers: Sequence[int]) -> list[str]:
         """Fingerprint of each of these files, which changes when the file does."""
@@ -107,14 +105,6 @@ class ImageSource(Decoded):
             RecordError: The file is empty, or no regular file.
         """
         return bytes(self._read(self._number(index)))
-
-    def close(self) -> None:
-        """Free memory; files are open only while they are read."""
-        super().close()
-        self._arenas.clear()
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_arenas": []}
 
     def in_memory(self, numbers: Numbers) -> ImageSource:
         """Return a source of the same images that keeps these in memory if they are remote."""
@@ -183,49 +173,35 @@ class ImageSource(Decoded):
         failures: list[tuple[int, Exception]] = []
         encoded: list[memoryview] = []
         wanted: list[int] = []
-        try:
-            arena = self._arenas.pop()
-        except IndexError:
-            arena = new_memory(_ARENA_BYTES)
-        end = 0
+        held_bytes = 0
 
         def decode() -> None:
-            nonlocal end
             rng = chosen(rng_of, wanted)
             image_rows = wanted if rows is None else rows[wanted].tolist()
             for at, error in decoder.decode_rows(encoded, rng, image_rows, images):
                 failures.append((wanted[at], error))
             encoded.clear()
             wanted.clear()
-            end = 0
-
-        def allocate(size: int) -> memoryview:
-            nonlocal end
-            if end + size > len(arena):
-                decode()
-            end += size
-            return arena[end - size : end] if end <= len(arena) else new_memory(size)
 
         for place, number in enumerate(numbers.tolist()):
             try:
-                data = self._files.read(number, allocate)
+                data = self._files.read(number)
             except Exception as error:
                 failures.append((place, error))
                 continue
             encoded.append(data)
             wanted.append(place)
-            if not self._files.uses_memory:
-                end += len(data)
-                if end > len(arena):  # Decode while the rest is being fetched.
-                    decode()
+            held_bytes += len(data)
+            if held_bytes > _AT_ONCE_BYTES:
+                decode()
+                held_bytes = 0
         decode()
-        self._arenas.append(arena)
         return [(place, self._located(int(numbers[place]), error)) for place, error in failures]
 
     def _read(self, number: int) -> memoryview:
         self._files.check_open()
         try:
-            return self._files.read(number, new_memory)
+            return self._files.read(number)
         except (ContentError, OSError) as error:
             raise self._located(number, error) from error
 

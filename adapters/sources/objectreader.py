@@ -28,7 +28,7 @@ from adapters.remote import Cache, Head, client_of, is_url, reader_of
 from adapters.remote.cache import IDENTITY_BYTES, ObjectCache, identity_of
 from adapters.remote.fetch import Piece, side_by_side, start
 from adapters.remote.retry import persistently
-from adapters.sources.filereader import MOST_BYTES, AllocateBytes, FileReader, new_memory, read_file
+from adapters.sources.filereader import MOST_BYTES, FileReader, read_file
 from adapters.sources.files import Files, Listed, measured
 
 # Most bytes fetched and not read yet.
@@ -63,8 +63,6 @@ class ObjectReader(FileReader):
     ``listed`` has their versions and sizes from a listing.
     """
 
-    uses_memory = False
-
     def __init__(
         self, files: Files, cache: Cache | None = None, listed: Listed | None = None
     ) -> None:
@@ -85,7 +83,7 @@ class ObjectReader(FileReader):
         self._bytes_seen = self._files_seen = 0
         _readers.add(self)
 
-    def read(self, number: int, allocate: AllocateBytes) -> memoryview:
+    def read(self, number: int) -> memoryview:
         """Read a whole file."""
         with self._lock:
             request = self._requests.pop(number, None)
@@ -264,7 +262,7 @@ class ObjectReader(FileReader):
     def _local(self, number: int, path: str) -> tuple[memoryview, Head | None]:
         """Read a local file; return its version too, if it is needed and didn't change."""
         head = None if self._objects is None else self._head(number)
-        data = read_file(os.fsencode(path), new_memory)
+        data = read_file(os.fsencode(path))
         return data, head if head is not None and self._head(number) == head else None
 
     def _head(self, number: int) -> Head:

@@ -267,10 +267,9 @@ def test_labels_of_several_lengths_are_told(decode, other, tmp_path):
             batch_of(plan_of(each, 2))
 
 
-@pytest.mark.parametrize("arena_bytes", [1, 2_000, 4 << 20])
-def test_batch_is_its_samples_whatever_is_read_at_once(tmp_path, monkeypatch, arena_bytes):
-    """In several goes, and with files that are larger than what is kept for them."""
-    monkeypatch.setattr(imagefiles, "_ARENA_BYTES", arena_bytes)
+@pytest.mark.parametrize("at_once_bytes", [1, 2_000, 4 << 20])
+def test_batch_is_its_samples_whatever_is_read_at_once(tmp_path, monkeypatch, at_once_bytes):
+    monkeypatch.setattr(imagefiles, "_AT_ONCE_BYTES", at_once_bytes)
     files = open_images(varied(tmp_path)).files
     pairs = [(file, [n / 2, n]) for n, file in enumerate(files)]
     assert_batches_are_samples(open_images(pairs, decode=RANDOM), 6)
@@ -337,21 +336,17 @@ def test_missing_file_is_named_if_it_is_not_decoded(tmp_path):
             ask(0)
 
 
-def test_file_that_is_cut_while_it_is_read(tmp_path):
-    path = put(tmp_path, "1.jpg") / "1.jpg"
-
-    def room(size: int) -> memoryview:
-        os.truncate(path, 100)
-        return memoryview(bytearray(size))
-
+def test_file_that_is_cut_while_it_is_read(tmp_path, monkeypatch):
+    path, fstat = put(tmp_path, "1.jpg") / "1.jpg", os.fstat
+    monkeypatch.setattr(os, "fstat", lambda file: (fstat(file), os.truncate(path, 100))[0])
     with pytest.raises(ValueError, match=r"bytes, found 100: the file was cut meanwhile"):
-        read_file(os.fsencode(path), room)
+        read_file(os.fsencode(path))
 
 
 def test_file_that_comes_in_parts_is_read_whole(tmp_path, monkeypatch):
     """As from a share over a network."""
-    readv = os.readv
-    monkeypatch.setattr(os, "readv", lambda file, rooms: readv(file, (rooms[0][:100],)))
+    read = os.read
+    monkeypatch.setattr(os, "read", lambda file, size: read(file, min(size, 100)))
     assert open_images(put(tmp_path, "a/1.jpg")).read(0) == jpeg(0)
 
 
