@@ -521,6 +521,7 @@ class Subset(Composite):
 
     leaves = property(lambda self: self.whole.leaves)
     treedef = property(lambda self: self.whole.treedef)
+    sample_bytes = property(lambda self: self.whole.sample_bytes)
     classes = property(lambda self: getattr(self.whole, "classes", None))
     files = property(lambda self: [self.whole.files[n] for n in self.numbers.tolist()])
     labels = property(lambda self: self.whole.labels[self.numbers])
