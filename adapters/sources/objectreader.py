@@ -28,7 +28,7 @@ from adapters.remote import Cache, Head, client_of, is_url, reader_of
 from adapters.remote.cache import IDENTITY_BYTES, ObjectCache, identity_of
 from adapters.remote.fetch import Piece, side_by_side, start
 from adapters.remote.retry import persistently
-from adapters.sources.filereader import MOST_BYTES, FileReader, read_file
+from adapters.sources.filereader import MOST_BYTES, NO_ROOM, FileReader, read_file
 from adapters.sources.files import Files, Listed, measured
 
 # Most bytes fetched and not read yet.
@@ -83,7 +83,7 @@ class ObjectReader(FileReader):
         self._bytes_seen = self._files_seen = 0
         _readers.add(self)
 
-    def read(self, number: int) -> memoryview:
+    def read(self, number: int, room: memoryview = NO_ROOM) -> memoryview:
         """Read a whole file."""
         with self._lock:
             request = self._requests.pop(number, None)
