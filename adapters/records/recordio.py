@@ -91,7 +91,7 @@ def end(storage: Storage, offset: int, verify: bool = True) -> int:
 
 def following(storage: Storage, last: int | None, broken: int) -> tuple[int, int]:
     """Find the next header of a record that ends within the file; data can't contain headers."""
-    begin = broken if last is None or _is_magic(storage.read(broken, 4)) else last
+    begin = broken if last is None or _ends_at(storage, last, broken) else last
     position = begin + 4  # Records begin at multiples of 4.
     while position + HEADER.size <= storage.size:
         window = storage.read(position, min(_WINDOW_BYTES, storage.size - position))
@@ -103,6 +103,15 @@ def following(storage: Storage, last: int | None, broken: int) -> tuple[int, int
                 return begin, found
         position += 4 * len(words)
     return begin, storage.size
+
+
+def _ends_at(storage: Storage, offset: int, end: int) -> bool:
+    """True unless a record's own data, or what follows it, show that its length is wrong."""
+    try:
+        read(storage, offset, 0, True, end - offset)
+    except RecordError:
+        return False
+    return _is_magic(storage.read(end, 4))
 
 
 def _part(storage: Storage, offset: int, number: int, first: bool) -> tuple[int, int, int]:

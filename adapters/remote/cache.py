@@ -84,8 +84,8 @@ class Cache:
     or ``kill -9`` of any process does no harm: missing data are fetched again.
 
     Args:
-        folder: Folder on a local disk. It is created when something is stored, for its user alone.
-            An existing one must be the user's, and writable by no one else.
+        folder: Folder on a local disk. A new one is created for its user alone; an existing one
+            must be the user's, and writable by no one else.
         limit: Size limit in bytes, or as ``"200GB"`` (200 * 10^9) or ``"64 GiB"`` (64 * 2^30). At
             least 1 MiB; 100 GB by default.
 
@@ -115,6 +115,8 @@ class Cache:
             )
         self.folder = os.path.abspath(local_path(folder, "folder"))
         self.limit = _bytes_of(limit)
+        with contextlib.suppress(OSError):  # Storing something will say why not.
+            make_private(self.folder)  # Now, lest another user does.
         if problem := problem_of(self.folder):
             raise ValueError(problem)
         self._written = self.limit // 64  # The first write checks, even in a short process.

@@ -108,6 +108,24 @@ def test_recordio_wrong_bit_in_a_header_costs_one_record(tmp_path):
         assert [source[0], *source[2:]] == [payloads[0], *payloads[2:]]
 
 
+@pytest.mark.parametrize("index_is_newer", [False, True, None])
+def test_recordio_length_that_spans_records_costs_one_record(index_is_newer, tmp_path):
+    """It ends at a header: of a listed record, or, without an index, of a part in the middle."""
+    payloads = [bytes([number]) * 20 for number in range(4)]
+    if index_is_newer is None:
+        payloads[3] = bytes(20) + MAGIC + bytes(20)
+    path = written(tmp_path, "recordio", payloads)
+    content = bytearray(path.read_bytes())
+    content[4] = 20 + 2 * 28 if index_is_newer is not None else 20 + 3 * 28
+    if index_is_newer is not None:
+        materials.index_written(path)
+    rewritten(path, bytes(content), bool(index_is_newer))
+    source = open_records(path)
+    with pytest.raises(RecordError):
+        source[0]
+    assert source[1:] == payloads[1:]
+
+
 def _differs(found: bytes, payload: bytes) -> bool:
     """By one bit, or by a length that its padding hides; fails where it differs by more."""
     if found == payload:
@@ -212,6 +230,23 @@ def test_damage_anywhere_in_a_compressed_file(compress, tmp_path):
         path.write_bytes(flipped)
         with contextlib.suppress(RecordError):
             assert read(path, "tfrecord") == FEW[:2]
+
+
+@pytest.mark.parametrize("compress", [gzip.compress, zlib.compress])
+def test_damage_in_a_compressed_file_repeats_no_record(compress, tmp_path):
+    """Each has a right CRC where a wrong bit takes it from another place; none is read then."""
+    path, records = tmp_path / "a.tfrecord", [b"%04d" % (number * 37 % 16) for number in range(12)]
+    whole, damaged = compress(encoded("tfrecord", records)), bytearray(compress(b"behind"))
+    damaged[-1] ^= 1
+    path.write_bytes(whole + damaged)
+    assert open_records(path)[: len(records)] == records
+    for _, flipped in flips(whole):
+        path.write_bytes(flipped)
+        with contextlib.suppress(RecordError):
+            source = open_records(path, format="tfrecord")
+            for number, record in zip(range(len(source)), records):
+                with contextlib.suppress(RecordError):
+                    assert source[number] == record
 
 
 def test_tfrecord_without_verify(tmp_path):

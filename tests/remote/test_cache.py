@@ -46,13 +46,13 @@ def url(server, tmp_path, expected):
         (2.5, TypeError),
     ],
 )
-def test_limit_is_bytes_or_a_text(given, limit):
+def test_limit_is_bytes_or_a_text(given, limit, tmp_path):
     if isinstance(limit, int):
-        found = Cache("/tmp/x", given).limit
+        found = Cache(tmp_path, given).limit
         assert (type(found), found) == (int, limit)
         return
     with pytest.raises(limit, match="limit must be"):
-        Cache("/tmp/x", given)
+        Cache(tmp_path, given)
 
 
 def test_cache_is_a_folder_and_pickles(tmp_path):
@@ -70,7 +70,8 @@ def test_folder_that_others_may_write_to_is_refused(tmp_path, mode, monkeypatch)
     with pytest.raises(ValueError, match=rf"writable by no one else.* mode {mode:o}: run chmod"):
         Cache(tmp_path)
     tmp_path.chmod(0o755)
-    assert Cache(tmp_path).used == 0
+    assert Cache(tmp_path / "new").used == 0
+    assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o700  # Before another user does.
     user = os.geteuid()
     monkeypatch.setattr(os, "geteuid", lambda: user + 1)
     found = rf"must belong to this user .* of user {user} with mode \d+: give a folder of your own"

@@ -72,7 +72,7 @@ def test_file_url_is_a_place_to_write_to(tmp_path):
     with RecordWriter(f"file://{tmp_path}/x.rec", format="recordio") as writer:
         writer.write(b"x")
     assert (tmp_path / "x.rec").exists()
-    assert Cache("file:///x").folder == "/x"
+    assert Cache(f"file://{tmp_path}").folder == str(tmp_path)
 
 
 @pytest.mark.parametrize(
