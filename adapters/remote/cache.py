@@ -225,7 +225,7 @@ class Cache:
     def evict(self, least: int = 0) -> None:
         """Unlink the least recently used files: ``least`` bytes, and down to 7/8 of the limit.
 
-        Nothing happens while another thread or process does that.
+        Nothing happens while another process does that.
         """
         with locked(self.folder, wait=False) as is_held:
             files = [each for folder in self._folders() for each in _data_in(folder)]
@@ -233,9 +233,9 @@ class Cache:
             for _, size, path in sorted(files) if is_held else ():
                 if excess <= 0:
                     break
+                excess -= size
                 with contextlib.suppress(OSError):
                     os.unlink(path)
-                    excess -= size
 
     def store(self, write: Callable[[], None], size: int) -> None:
         """Call ``write``, which stores ``size`` bytes, and evict files if there are too many.

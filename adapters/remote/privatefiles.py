@@ -8,9 +8,6 @@ import os
 import uuid
 from collections.abc import Iterator
 
-# A forked child inherits these and would keep them locked.
-_locks: set[int] = set()
-
 
 def problem_of(folder: str) -> str:
     """Describe why others could change what is stored in a folder; empty if they can't."""
@@ -73,9 +70,9 @@ def write_whole(path: str | os.PathLike[str], content: bytes, private: bool = Fa
 
 @contextlib.contextmanager
 def locked(folder: str, wait: bool) -> Iterator[bool]:
-    """Lock a folder by the file ``lock`` in it; yield True if locked. Ends with the process.
+    """Lock a folder against other processes by the file ``lock`` in it; yield True if locked.
 
-    With ``wait``, wait for another holder.
+    With ``wait``, wait for another holder. The lock ends with the process; a fork doesn't have it.
     """
     try:
         make_private(folder)
@@ -83,24 +80,10 @@ def locked(folder: str, wait: bool) -> Iterator[bool]:
     except OSError:
         yield False
         return
-    _locks.add(descriptor)
-    is_held = False
-    try:
-        with contextlib.suppress(OSError):  # Held by another process, or not supported here.
-            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-            is_held = True
-        yield is_held
-    finally:
-        if is_held:  # Unlock explicitly: if a child has a copy, closing doesn't unlock.
-            fcntl.flock(descriptor, fcntl.LOCK_UN)
-        _locks.discard(descriptor)
-        os.close(descriptor)
-
-
-def _in_child() -> None:
-    while _locks:
-        with contextlib.suppress(OSError):
-            os.close(_locks.pop())
-
-
-os.register_at_fork(after_in_child=_in_child)
+    with open(descriptor, "rb") as file:
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except OSError:  # Held by another process, or not supported here.
+            yield False
+        else:
+            yield True

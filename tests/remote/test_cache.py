@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import functools
 import itertools
@@ -22,7 +21,6 @@ from adapters.remote import Head, segments
 from adapters.remote import cache as caching
 from adapters.remote.cache import cache_of
 from adapters.remote.fsspec_client import FileSystem
-from adapters.remote.privatefiles import locked
 from tests.records.materials import encoded
 from tests.remote.conftest import COUNT, opened, publish, read
 
@@ -210,15 +208,32 @@ def test_local_file_of_the_same_size_and_time_is_read_again(what, tmp_path):
     assert what == "images" or kept == {str(path)}
 
 
+HOLDING = """
+import os, sys
+from adapters.remote.privatefiles import locked
+with locked(sys.argv[1], wait=True):
+    os.fork()
+    os.write(1, b"1")
+    os.read(0, 1)  # Until the test is over, or this process is killed.
+"""
+
+
 def test_least_recently_used_goes_first(tmp_path):
-    """One process evicts at a time."""
+    """One process evicts at a time; the fork of one that was killed doesn't keep its lock."""
     cache = Cache(tmp_path)
     first, second = (kept(cache, name) for name in "ab")
     os.utime(second, ns=(1, 1))
-    for is_held, left in [(True, True), (False, False)]:
-        with locked(cache.folder, wait=False) if is_held else contextlib.nullcontext():
-            cache.evict(1)
-        assert (first.exists(), second.exists()) == (True, left)
+    command = [sys.executable, "-c", HOLDING, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as parent:
+        assert parent.stdout.read(2) == b"11"
+        cache.evict(1)
+        assert second.exists()
+        parent.kill()
+        parent.wait(20)
+        cache.evict(1)
+        assert (first.exists(), second.exists()) == (True, False)
+        parent.stdin.close()
+        assert parent.stdout.read() == b"", "the child has ended"
 
 
 def test_what_cannot_be_cleared_is_an_error(tmp_path):
@@ -257,27 +272,6 @@ def test_files_of_others_stay(used, tmp_path):
     assert cache.objects() == []
     files = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
     assert files - {"lock"} == set(FOREIGN)
-
-
-HOLDING = """
-import os, sys
-from adapters.remote.privatefiles import locked
-with locked(sys.argv[1], wait=True):
-    if not os.fork():
-        os.write(1, b"1")
-        os.read(0, 1)  # Until the test is over.
-    os._exit(0)  # As by a kill: nothing is unlocked.
-"""
-
-
-def test_lock_of_a_killed_parent_is_free(tmp_path):
-    command = [sys.executable, "-c", HOLDING, str(tmp_path)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as parent:
-        assert (parent.stdout.read(1), parent.wait(20)) == (b"1", 0)
-        with locked(str(tmp_path), wait=False) as held:
-            assert held
-        parent.stdin.close()
-        assert parent.stdout.read() == b"", "the child has ended"
 
 
 def test_full_disk_is_tried_again(url, tmp_path, expected, monkeypatch):
