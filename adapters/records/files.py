@@ -28,7 +28,7 @@ from adapters.records.formats import CODECS, listed
 from adapters.records.remotefile import RemoteFile, WindowKey, window_bytes
 from adapters.records.shard import Shard
 from adapters.records.sidecar import MANIFEST_SUFFIX, record_files
-from adapters.records.storage import InflatedFile, Storage, peeked
+from adapters.records.storage import InflatedFile, peeked
 from adapters.remote import Cache, is_url
 from adapters.remote.clients import found_by
 from adapters.remote.fetch import low_priority_seconds, side_by_side
@@ -233,13 +233,11 @@ class RecordFiles:
         for place, number in enumerate(numbers.tolist()):
             shard, its = self.locate(number)
             places.setdefault(shard, []).append((place, its))
-        storages: list[Storage] = []
         for shard, located in places.items():
             shard.check_length()
             own = np.array([number for _, number in located])
             begins, ends = shard.offsets[own], shard.offsets[np.minimum(own + 1, len(shard) - 1)]
-            storages.append(peeked(shard.storage, [*begins.tolist(), *(ends - 1).tolist()]))
-        for (shard, located), storage in zip(places.items(), storages):
+            storage = peeked(shard.storage, [*begins.tolist(), *(ends - 1).tolist()])
             for place, number in located:
                 size = None if shard.sizes is None else int(shard.sizes[number])
                 offset = int(shard.offsets[number])

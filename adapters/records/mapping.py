@@ -13,20 +13,18 @@ import mmap
 import os
 import weakref
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 _libc = ctypes.CDLL(None, use_errno=True)
-_mmap, _munmap, _madvise = _libc.mmap, _libc.munmap, _libc.madvise
+_mmap, _munmap = _libc.mmap, _libc.munmap
 _mmap.restype = ctypes.c_void_p
 _range = (ctypes.c_void_p, ctypes.c_size_t)
 _mmap.argtypes = (*_range, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long)
 _munmap.argtypes = _range
-_madvise.argtypes = (*_range, ctypes.c_int)
 _FAILED = ctypes.c_void_p(-1).value
 _MAP_FIXED = 0x10
-_MAP_NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)
+MAP_NORESERVE = 0x4000
 
 # Start addresses of the existing maps.
 _living: set[int] = set()
@@ -36,13 +34,20 @@ class NoMapError(OSError):
     """Raised if there are too many maps, or the address space is exhausted."""
 
 
-class Memory:
-    """Address range that is unmapped with its last view. Thread-safe."""
+class Mapping:
+    """Bytes of a file that isn't empty, unmapped with their last view; thread-safe.
 
-    def __init__(self, address: int, size: int) -> None:
-        self._address, self._size = address, size
-        self._parts = [address]
-        _living.add(address)
+    The descriptor may be closed afterwards. Without one, it is an address range for ``put``, of
+    which other parts read as zeros.
+    """
+
+    def __init__(self, size: int, descriptor: int | None = None) -> None:
+        if descriptor is None:
+            kind = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_NORESERVE
+            address = _mapped(None, size, kind, -1)
+        else:
+            address = _mapped(None, size, mmap.MAP_SHARED, descriptor)
+        self._address, self._size, self._parts = address, size, [address]
         # Not `__del__`: while it ran, a weak reference would still give this map to another thread.
         weakref.finalize(self, _unmap, self._parts, size).atexit = False
         self.__array_interface__ = {
@@ -56,60 +61,22 @@ class Memory:
         """Return a read-only view of all bytes."""
         return np.asarray(self).data
 
-
-class Mapping(Memory):
-    """Bytes of a file that isn't empty; its descriptor may be closed afterwards."""
-
-    def __init__(self, descriptor: int, size: int) -> None:
-        address = _mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, descriptor, 0)
-        super().__init__(_checked(address), size)
-
-    def read_nothing_around(self) -> None:
-        """Tell the system to read only pages that are touched, without read-around."""
-        _madvise(self._address, self._size, mmap.MADV_RANDOM)
-
-
-class Reserved(Memory):
-    """Address range into which bytes are written or parts of files are mapped.
-
-    Unfilled parts read as zeros, so the owner must know which parts are filled.
-
-    Args:
-        size: Size in bytes, not 0.
-        writable: True to use ``write``, False to use ``put``.
-    """
-
-    def __init__(self, size: int, writable: bool) -> None:
-        kind = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
-        allowed = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
-        super().__init__(_checked(_mmap(None, size, allowed, kind, -1, 0)), size)
-        _madvise(self._address, size, mmap.MADV_NOHUGEPAGE)  # A byte must not take 2 MiB.
-
-    def write(self, offset: int, data: bytes | memoryview) -> None:
-        """Copy bytes to an offset."""
-        size = memoryview(data).nbytes
-        there: Any = (ctypes.c_char * size).from_address(self._place(offset, size))
-        np.frombuffer(there, np.uint8)[:] = np.frombuffer(data, np.uint8)
-
     def put(self, offset: int, descriptor: int, size: int) -> None:
         """Map the first bytes of a file at a page boundary; it may be closed afterwards."""
-        address, kind = self._place(offset, size), mmap.MAP_SHARED | _MAP_FIXED
-        _checked(_mmap(address, size, mmap.PROT_READ, kind, descriptor, 0))
-        self._parts.append(address)
-        _living.add(address)
-
-    def _place(self, offset: int, size: int) -> int:
         if not 0 <= offset <= self._size - size:
             raise ValueError(f"offset must be in range(0, {self._size - size + 1}), got {offset}")
-        return self._address + offset
+        kind = mmap.MAP_SHARED | _MAP_FIXED
+        self._parts.append(_mapped(self._address + offset, size, kind, descriptor))
 
 
-def _checked(address: int | None) -> int:
-    if address is None or address == _FAILED:
+def _mapped(address: int | None, size: int, kind: int, descriptor: int) -> int:
+    found: int | None = _mmap(address, size, mmap.PROT_READ, kind, descriptor, 0)
+    if found is None or found == _FAILED:
         number = ctypes.get_errno()
-        kind = NoMapError if number == errno.ENOMEM else OSError
-        raise kind(number, f"{os.strerror(number)}, with {living()} files mapped")
-    return address
+        error = NoMapError if number == errno.ENOMEM else OSError
+        raise error(number, f"{os.strerror(number)}, with {living()} files mapped")
+    _living.add(found)
+    return found
 
 
 def _unmap(parts: list[int], size: int) -> None:

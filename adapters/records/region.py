@@ -12,6 +12,7 @@ import contextlib
 import errno
 import functools
 import logging
+import mmap
 import threading
 import time
 from collections.abc import Iterator
@@ -19,7 +20,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from adapters.records.mapping import Reserved
+from adapters.records.mapping import MAP_NORESERVE, Mapping
 from adapters.remote import Cache, Head
 from adapters.remote.cache import USED_EVERY_SECONDS
 from adapters.remote.segments import PAGE_BYTES, Segment, entries_of
@@ -60,15 +61,14 @@ class Region:
     is_filled = False
     """True if a cache holds all pages; their CRCs may be unchecked."""
 
-    def __init__(self, size: int, unit: int, memory: Reserved) -> None:
+    def __init__(self, size: int, unit: int, view: memoryview) -> None:
         units = -(-size // unit)
         self.unit = unit
-        self.memory = memory
+        self.view = view
         self.here = np.zeros(units, bool)
         """True for each unit that may be read."""
         self.flying = np.zeros(units, np.int32)
         """Number of the piece that brings each unit; 0 for none."""
-        self.view = memory.view()[:size]
         self._size = size
         self._uses = 0
 
@@ -102,19 +102,23 @@ class MemoryRegion(Region):
     """Size of the blocks of the window that this region is for; 0 for all others."""
 
     def __init__(self, size: int) -> None:
-        super().__init__(size, MEMORY_UNIT_BYTES, Reserved(size, writable=True))
+        memory = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_NORESERVE)
+        memory.madvise(mmap.MADV_NOHUGEPAGE)  # A byte must not take 2 MiB.
+        super().__init__(size, MEMORY_UNIT_BYTES, memoryview(memory).toreadonly())
+        self._bytes = np.frombuffer(memory, np.uint8)
 
     def put(self, first: int, data: bytes | memoryview) -> None:
         """Store fetched data from this unit on."""
-        self.memory.write(first * self.unit, data)
+        begin = first * self.unit
+        self._bytes[begin : begin + len(data)] = np.frombuffer(data, np.uint8)
 
 
 class CachedRegion(Region):
     """Region in the files of a cache, which other processes fill, too."""
 
     def __init__(self, cache: Cache, url: str, head: Head) -> None:
-        whole = -(-head.size // PAGE_BYTES) * PAGE_BYTES
-        super().__init__(head.size, PAGE_BYTES, Reserved(whole, writable=False))
+        self._memory = Mapping(-(-head.size // PAGE_BYTES) * PAGE_BYTES)
+        super().__init__(head.size, PAGE_BYTES, self._memory.view()[: head.size])
         self._cache, self._url, self._head = cache, url, head
         self.limit = cache.limit
         self._pages = cache.segment_bytes // PAGE_BYTES
@@ -143,7 +147,7 @@ class CachedRegion(Region):
         """Check those of these pages that the cache has, and mark them as available."""
         entries = self.entries(units)
         units, entries = units[entries > 0], entries[entries > 0]
-        right = entries_of(self.memory.view(), units) == entries
+        right = entries_of(self._memory.view(), units) == entries
         self.here[units[right]] = True
         if not right.all() and not self._has_warned:
             self._has_warned = True
@@ -170,7 +174,7 @@ class CachedRegion(Region):
                 segment = self._cache.segment(self._url, self._head, number)
                 with segment.opened() as descriptor:
                     offset = number * self._pages * PAGE_BYTES
-                    self.memory.put(offset, descriptor, segment.pages * PAGE_BYTES)
+                    self._memory.put(offset, descriptor, segment.pages * PAGE_BYTES)
                 self._segments[number] = segment
             return segment
 

@@ -12,6 +12,7 @@ import contextlib
 import copy
 import errno
 import io
+import mmap
 import os
 import stat
 import tempfile
@@ -172,11 +173,11 @@ class MappedFile:
 def _mapped(descriptor: int, size: int) -> memoryview:
     """Map a file; if there is no space, once more without the maps that have no reader now."""
     try:
-        return Mapping(descriptor, size).view()
+        return Mapping(size, descriptor).view()
     except NoMapError:
         for other in list(_mapped_files):
             other._view = None
-        return Mapping(descriptor, size).view()
+        return Mapping(size, descriptor).view()
 
 
 def peeked(storage: Storage, places: Sequence[int]) -> Storage:
@@ -186,26 +187,22 @@ def peeked(storage: Storage, places: Sequence[int]) -> Storage:
 
     For a page of a map that isn't in memory, Linux reads as much around it as its read-ahead size,
     128 KiB to some MiB. For 64 headers in a file of 0.5 GB, a cold disk read the whole file, in
-    0.4 s. So a large local file is mapped once more, such that only touched pages are read; so is
-    one that stays unmapped, as too many files are mapped.
+    0.4 s. So a large local file is mapped once more, such that only touched pages are read.
     """
     if isinstance(storage, RemoteFile):
         storage.start(np.array(places, np.int64), np.full(len(places), _HEADER_BYTES))
-    is_small = storage.size < _SMALL_BYTES and living() < _MOST_MAPPED
-    if type(storage) is not MappedFile or is_small or living() >= 2 * _MOST_MAPPED:
+    if type(storage) is not MappedFile or storage.size < _SMALL_BYTES:
         return storage
-    # An OSError: already mapped and deleted, or no descriptor or space for a map is left.
-    with contextlib.suppress(OSError), open(storage.path, "rb", buffering=0) as file:
-        if storage.is_same(os.fstat(file.fileno())):  # The path may name another file by now.
-            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)
-            for place in places:
-                if 0 <= place < storage.size:
-                    os.posix_fadvise(file.fileno(), place, 1, os.POSIX_FADV_WILLNEED)
-            mapping = Mapping(file.fileno(), storage.size)
-            mapping.read_nothing_around()
-            light = copy.copy(storage)
-            light._view = mapping.view()
-            return light
+    # A file that was removed or replaced is read by its map, if any.
+    with contextlib.suppress(OSError, RecordError), storage._readable() as file:
+        for place in places:
+            if 0 <= place < storage.size:
+                os.posix_fadvise(file.fileno(), place, 1, os.POSIX_FADV_WILLNEED)
+        memory = mmap.mmap(file.fileno(), storage.size, access=mmap.ACCESS_READ)
+        memory.madvise(mmap.MADV_RANDOM)
+        light = copy.copy(storage)
+        light._view = memoryview(memory)
+        return light
     return storage
 
 

@@ -28,7 +28,7 @@ class Poisoned(region.MemoryRegion):
 
     def __init__(self, size: int) -> None:
         super().__init__(size)
-        self.memory.write(0, b"\xa5" * size)
+        self.put(0, b"\xa5" * size)
 
 
 @pytest.fixture(autouse=True)
