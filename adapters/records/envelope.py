@@ -1,14 +1,15 @@
 """Layouts of an image and its label in a record's payload, as MXNet and TensorFlow write them.
 
-``BehindHeader``: the image follows an IRHeader. ``InExample``: image, label and id are features of
-a tf.train.Example. Each ``Codec`` names its default; another layout is another class.
+``InExample``: image, label and id are features of a tf.train.Example. ``BehindHeader``, with the
+same methods: the image follows an IRHeader. Each ``Codec`` names its own. Other payloads are
+ContentErrors.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,56 +24,22 @@ IMAGE_BEGINS = (b"\xff\xd8\xff", b"\x89PNG\r\n", b"\x93NUMPY", b"GIF8", b"BM", b
 _ID_MASK = (1 << 64) - 1
 
 Names = tuple[str, str]
-"""Feature names of image and label; unused in formats without features."""
-
-
-class Envelope(Protocol):
-    """Converts an image and its label to a payload and back; other payloads are ContentErrors."""
-
-    @property
-    def has_header(self) -> bool:
-        """True if payloads usually begin with an IRHeader; False if they are Examples."""
-        ...
-
-    def pack(self, image: bytes, label: Any, number: int, as_float: bool = False) -> bytes:
-        """Build a payload from an encoded image, one number or several, and the record's id.
-
-        Whole numbers are stored as integers if the format has them, unless ``as_float``.
-
-        Raises:
-            ContentError: The label is not numeric or can't be stored. Fractions are rounded to
-                float32; whole numbers that float32 can't hold (some from 2^24 on) are refused.
-        """
-        ...
-
-    def split(self, payload: memoryview, names: Names) -> tuple[memoryview, Any]:
-        """Return a view of the encoded image, and the label.
-
-        The label is a Python number if there is one, else float32 or int64 ``(labels,)``.
-        """
-        ...
-
-    def identity(self, payload: memoryview) -> int:
-        """Return the record's id, or 0 if it has none."""
-        ...
-
-    def guessed(self, payload: memoryview) -> str | None:
-        """Guess the ``decode=`` for this payload: "image", "example" or None."""
-        ...
+"""Feature names of image and label."""
 
 
 class BehindHeader:
-    """Image after MXNet's IRHeader, with float32 labels; ``names`` is ignored."""
+    """Image after MXNet's IRHeader, with float32 labels."""
 
     has_header = True
+    """True if payloads usually begin with an IRHeader; False if they are Examples."""
 
     def pack(self, image: bytes, label: Any, number: int, as_float: bool = False) -> bytes:
-        """Build a header followed by the image."""
+        """Build a header followed by the image; a label that float32 can't hold is refused."""
         _check_float32(_numbers(label))
         return irheader.pack(label, number & _ID_MASK, image)
 
     def split(self, payload: memoryview, names: Names) -> tuple[memoryview, Any]:
-        """Return the bytes after the header, and its label or labels."""
+        """Return the bytes after the header, and its label or labels; ``names`` is ignored."""
         labelled = irheader.unpack(payload)
         return labelled.content, labelled.label
 
@@ -92,7 +59,14 @@ class InExample:
     has_header = False
 
     def pack(self, image: bytes, label: Any, number: int, as_float: bool = False) -> bytes:
-        """Build an Example with three features."""
+        """Build a payload from an encoded image, one number or several, and the record's id.
+
+        Whole numbers are stored as integers, unless ``as_float``.
+
+        Raises:
+            ContentError: The label is not numeric or can't be stored. Fractions are rounded to
+                float32; whole numbers that float32 can't hold (some from 2^24 on) are refused.
+        """
         values = _numbers(label)
         if as_float:
             values = values.astype(np.float64)
@@ -108,7 +82,10 @@ class InExample:
         return example.encode({IMAGE: image, LABEL: stored, ID: example.Padded(number)})
 
     def split(self, payload: memoryview, names: Names) -> tuple[memoryview, Any]:
-        """Return the two named features."""
+        """Return a view of the encoded image, and the label, from the two named features.
+
+        The label is a Python number if there is one, else float32 or int64 ``(labels,)``.
+        """
         features = example.features(payload)
         lists = []
         for name in names:
@@ -128,21 +105,21 @@ class InExample:
         return images[0], values[0] if isinstance(values, list) else values[0].item()
 
     def identity(self, payload: memoryview) -> int:
-        """Return the first value of the id feature."""
+        """Return the first value of the id feature, or 0 if there is none."""
         held = example.list_in(payload, example.features(payload).get(ID.encode(), (0, 0)))
         values = example.values(payload, held) if held.kind == example.INT64_LIST else []
         return int(values[0]) if len(values) else 0
 
     def guessed(self, payload: memoryview) -> str | None:
-        """Guess "image" from the feature names."""
+        """Guess the ``decode=`` for this payload: "image", "example" or None."""
         features = example.features(payload)
         if IMAGE.encode() in features and LABEL.encode() in features:
             return "image"
         return "example" if features else None
 
 
-BEHIND_HEADER: Envelope = BehindHeader()
-IN_EXAMPLE: Envelope = InExample()
+Envelope = BehindHeader | InExample
+IN_EXAMPLE = InExample()
 
 
 def no_feature(

@@ -19,7 +19,7 @@ import numpy as np
 
 from adapters.errors import RecordError
 from adapters.records.codec import Codec, cut_short, unlike_index
-from adapters.records.envelope import BEHIND_HEADER
+from adapters.records.envelope import BehindHeader
 from adapters.records.storage import Storage
 
 NAME = "recordio"
@@ -183,7 +183,7 @@ CODEC = Codec(
     header_bytes=HEADER.size,
     has_sizes=False,
     suffixes=(".rec", ".recordio"),
-    envelope=BEHIND_HEADER,
+    envelope=BehindHeader(),
     kernel_kind=2,  # RECORDIO_IRHEADER
     following=following,
 )

@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 from adapters.errors import RecordError
 from adapters.images.kernel import load
 from adapters.records.codec import Codec, cut_short, unlike_index
-from adapters.records.envelope import IN_EXAMPLE
 from adapters.records.storage import Storage
 
 NAME = "tfrecord"
@@ -199,7 +198,6 @@ CODEC = Codec(
     header_bytes=HEADER.size,
     has_sizes=True,
     suffixes=(".tfrecord", ".tfrecords", ".tfrec", ".record", ".records"),
-    envelope=IN_EXAMPLE,
     kernel_kind=1,  # TFRECORD_EXAMPLE
     compressible=True,
     following=following,
