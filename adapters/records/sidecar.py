@@ -26,6 +26,7 @@ and only if it matches the file's content. The index of an object without a vers
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import os
@@ -104,12 +105,7 @@ def index_of(storage: MappedFile | RemoteFile, codec: Codec, verify: bool) -> In
                 index = Index(index.offsets, sizes)
             return index
         log.warning("%s is not used, as it doesn't fit %s: %s", name, storage.name, obstacle)
-    kept = _loaded(storage, codec)
-    if kept is not None:
-        return kept
-    index = searched(storage.stream(), codec, verify)
-    _store(index, storage, codec)
-    return index
+    return _stored(storage, codec) or _built(storage, codec, verify)
 
 
 def indexes_beside(path: str, skip_unreadable: bool) -> Iterator[tuple[str, bytes, int]]:
@@ -152,50 +148,47 @@ def _indexes(folder: str) -> ObjectCache:
     return ObjectCache(cache)
 
 
-def _stored(storage: MappedFile | RemoteFile, codec: Codec) -> tuple[ObjectCache, str, bytes]:
+def _place_of(storage: MappedFile | RemoteFile, codec: Codec) -> tuple[ObjectCache, str, bytes]:
     """Return where the index of a file is stored."""
-    if isinstance(storage, RemoteFile) and is_url(storage.url):
+    if isinstance(storage, RemoteFile):
         name, head = storage.url, storage.head
     else:
-        name = os.path.abspath(storage.name)
         # `cp -p` and `rsync -t` of another file may leave size and modification time as they were.
-        version = f"{storage.changed_ns} {getattr(storage, 'replaced_ns', 0)}"
-        head = Head(storage.size, version, storage.changed_ns)
+        version = f"{storage.changed_ns} {storage.replaced_ns}"
+        name, head = storage.path, Head(storage.size, version, storage.changed_ns)
     identity = identity_of(name, head._replace(version=f"{codec.name} {head.version}"))
     folder = os.path.join(platformdirs.user_cache_dir("loader-adapters"), "indexes")
     return _indexes(folder), name, identity
 
 
-def _loaded(storage: MappedFile | RemoteFile, codec: Codec) -> Index | None:
+def _stored(storage: MappedFile | RemoteFile, codec: Codec) -> Index | None:
     """Load the stored index of this file; None if there is none that matches."""
     # An object of the same size and time may be another.
     has_etag = isinstance(storage, RemoteFile) and storage.head.is_etag
     looked_at = LOOKED_AT_OF_OBJECT if has_etag else LOOKED_AT
     try:
-        indexes, name, identity = _stored(storage, codec)
+        indexes, name, identity = _place_of(storage, codec)
         body = indexes.get(name, identity)
         if body is not None:
             index = Index(*np.frombuffer(body, "<i8").astype(np.int64, copy=False).reshape(2, -1))
             if misfit(index, storage, codec, False, looked_at) is None:
                 return index
-    except ConnectionError:
-        raise
-    except (OSError, RecordError, ValueError) as error:
+    except ValueError as error:
         log.debug("the stored index of %s is not used: %s", storage.name, error)
     return None
 
 
-def _store(index: Index, storage: MappedFile | RemoteFile, codec: Codec) -> None:
-    """Store the index that was built for a file, if possible."""
+def _built(storage: MappedFile | RemoteFile, codec: Codec, verify: bool) -> Index:
+    """Search a file for its records, and store their index, if possible."""
+    index = searched(storage.stream(), codec, verify)
     is_versioned = not isinstance(storage, RemoteFile) or storage.head.version
     if is_versioned and not index.damage and index.sizes is not None and len(index.sizes):
         body = np.concatenate([index.offsets, index.sizes]).astype("<i8").tobytes()
-        try:
-            indexes, name, identity = _stored(storage, codec)
-            if len(body) <= _MOST_BYTES:
+        if len(body) <= _MOST_BYTES:
+            with contextlib.suppress(ValueError):
+                indexes, name, identity = _place_of(storage, codec)
                 indexes.keep(name, identity, body)
-        except ValueError as error:
-            log.debug("the index of %s is not stored: %s", storage.name, error)
+    return index
 
 
 def put_index(url: str, text: bytes) -> str:
@@ -208,12 +201,10 @@ def put_index(url: str, text: bytes) -> str:
     return clean(name)
 
 
-def place_of_writer(path: Path, codec: Codec) -> Path | None:
-    """Return where to write the index of a new or replaced file; None if the name is taken."""
+def place_of_writer(path: Path, codec: Codec) -> Path:
+    """Return where to write the index of a new or replaced file."""
     shared, own = index_paths(path)
-    if not shared.exists() or belongs(shared, path, codec):
-        return shared
-    return own if own != shared else None
+    return shared if not shared.exists() or belongs(shared, path, codec) else own
 
 
 def place_of_command(path: str | os.PathLike[str]) -> Path:

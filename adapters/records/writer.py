@@ -138,16 +138,14 @@ class RecordWriter:
                 os.fsync(self._file.fileno())
                 self._file.close()
                 target = place_of_writer(self._path, self._codec)
-                if target is not None:  # Remove it before it is out of date.
-                    target.unlink(missing_ok=True)
+                target.unlink(missing_ok=True)  # Before it is out of date.
                 os.replace(self._temporary, self._path)
         except BaseException:
             self._discard()
             raise
-        if target is not None:
-            keys = self._keys if len(set(self._keys)) == len(self._keys) else None
-            index = Index(np.array(self._offsets), np.array(self._sizes))
-            write_whole(target, text_of(index, self._codec, keys))
+        keys = self._keys if len(set(self._keys)) == len(self._keys) else None
+        index = Index(np.array(self._offsets), np.array(self._sizes))
+        write_whole(target, text_of(index, self._codec, keys))
 
     def __enter__(self) -> RecordWriter:
         return self

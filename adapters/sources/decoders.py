@@ -151,7 +151,7 @@ class Images(Content):
         return lambda payload, format: self.split(payload, format)[1]
 
     def split(self, payload: memoryview, format: str) -> tuple[memoryview, Any]:
-        """Split a record into a view of its encoded image, and its label; see ``records.envelope``."""
+        """Split a record into a view of its encoded image, and its label; see ``Envelope``."""
         encoded, label = CODECS[format].envelope.split(payload, self.names)
         if self.moves and isinstance(label, np.ndarray):
             irheader.refuse_objects(label)
