@@ -7,8 +7,7 @@ import os
 from adapters.records import recordio, tfrecord
 from adapters.records.codec import Codec
 
-# TFRecord first: the length of a record of 3 GB or more may look like RecordIO's magic number.
-CODECS: dict[str, Codec] = {codec.name: codec for codec in (tfrecord.CODEC, recordio.CODEC)}
+CODECS: dict[str, Codec] = {codec.name: codec for codec in (recordio.CODEC, tfrecord.CODEC)}
 
 
 def listed() -> str:

@@ -64,8 +64,6 @@ class Shard:
             index = _cut_short(index, storage.name, storage.size, storage.damage)
         self.offsets = index.offsets
         self.sizes = index.sizes
-        # Largest sizes of records if the index has none; computed on first use.
-        self._most: NDArray[np.int64] | None = None
         self.damage: Mapping[int, RecordError] = dict(index.damage)
         """Errors of damaged records by record number."""
         # Records whose CRC has been checked; checking twice in two threads is harmless. In a
@@ -90,20 +88,16 @@ class Shard:
 
     def read(self, number: int) -> memoryview:
         """Return the payload of record ``number``, counted from 0; valid as long as it is held."""
+        if number in self.damage:
+            raise RecordError(*self.damage[number].args)
         verify = not self.checked[number]
         offset = int(self.offsets[number])
         size = None if self.sizes is None else int(self.sizes[number])
         if isinstance(self.storage, RemoteFile):
             self.storage.fetched_view(*self.extents(np.array([number])))
         self.check_length()
-        try:
-            payload = self.codec.read(self.storage, offset, number, verify, size)
-        except RecordError:
-            if number not in self.damage:
-                raise
-            raise RecordError(*self.damage[number].args) from None
-        if verify:
-            self.checked[number] = True
+        payload = self.codec.read(self.storage, offset, number, verify, size)
+        self.checked[number] = True
         return payload
 
     def check_length(self) -> None:
@@ -141,20 +135,18 @@ class Shard:
         return int(self.offsets[number]) if damage is None else damage.offset
 
     def extents(self, numbers: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the offsets of these records, and the most bytes that are read of each.
+        """Return the offsets of these records, and the most bytes that are read of each."""
+        return self.offsets[numbers], self._most_bytes[numbers]
 
-        If the index has no sizes, a record extends to the next one, plus the next header, which is
-        checked, too.
-        """
-        begins = self.offsets[numbers]
+    @functools.cached_property
+    def _most_bytes(self) -> NDArray[np.int64]:
+        """Sizes of records; without those, the next one's header is read, too, which is checked."""
         if self.sizes is not None:
-            return begins, self.sizes[numbers]
-        if self._most is None:
-            starts = np.unique(self.offsets)
-            ends = np.append(starts[1:], self.storage.size)
-            behind = self.codec.header_bytes
-            self._most = ends[np.searchsorted(starts, self.offsets)] - self.offsets + behind
-        return begins, self._most[numbers]
+            return self.sizes
+        starts = np.unique(self.offsets)
+        ends = np.append(starts[1:], self.storage.size)
+        found: NDArray[np.int64] = ends[np.searchsorted(starts, self.offsets)] - self.offsets
+        return found + self.codec.header_bytes
 
     def close(self) -> None:
         """Unmap the file; reading opens it again."""
@@ -226,13 +218,4 @@ def _titles(codecs: list[Codec]) -> str:
 
 def _begun(begin: bytes, codecs: list[Codec]) -> Codec | None:
     """Return the first format that a file with this beginning may have, if any."""
-    obstacle = None  # A library that isn't installed; another format may match.
-    for codec in codecs:
-        try:
-            if begin and codec.begins(begin):
-                return codec
-        except ImportError as error:
-            obstacle = error
-    if obstacle is not None:
-        raise obstacle
-    return None
+    return next((codec for codec in codecs if begin and codec.begins(begin)), None)
