@@ -1,7 +1,8 @@
-"""Interface of the clients for stores, with the results and errors of their requests.
+"""Results and errors of requests to stores, which their clients have in common.
 
 A client handles one request per call and is thread-safe; ``fetch`` calls it from many threads. It
-tries once; ``retry`` tries again after transient errors, but not after these:
+may limit a request to ``retry.remaining_seconds()``. It tries once; ``retry`` tries again after
+transient errors, but not after these:
 
 - ``FileNotFoundError``, ``PermissionError``: the usual meaning;
 - ``Refused``: the response would be the same another time;
@@ -11,9 +12,8 @@ tries once; ``retry`` tries again after transient errors, but not after these:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import datetime
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 # Client errors that a retry may resolve: timeout, conflict, locked, too early, too many.
 _PASSING = (408, 409, 423, 425, 429)
@@ -73,46 +73,3 @@ def without_ranges(name: str) -> ValueError:
     return ValueError(
         f"{name}: the server gives no ranges of it, only the whole; copy it to a disk first"
     )
-
-
-class Reader(Protocol):
-    """Reads objects; all methods raise the errors named above.
-
-    A client may limit a request to ``retry.remaining_seconds()``, the time left for its tries.
-    """
-
-    def head(self, key: str) -> Head:
-        """Return the size and version of an object; ``Refused`` if the size is unknown."""
-        ...
-
-    def get(self, key: str, begin: int, end: int, head: Head | None) -> bytes | memoryview:
-        """Return the bytes from ``begin`` to before ``end`` of the version in ``head``.
-
-        Raises:
-            Changed: The object has another version by now.
-            ValueError: The server gives no ranges.
-        """
-        ...
-
-
-class Client(Reader, Protocol):
-    """One store: a bucket, a host, a file system."""
-
-    def get_all(self, key: str) -> tuple[bytes, Head]:
-        """Return a whole small object."""
-        ...
-
-    def list(self, folder: str) -> Iterator[tuple[str, Head | None]]:
-        """Yield all keys below a folder ("" for the root), with None for an unknown version.
-
-        A store that can't list objects raises ``NotImplementedError``.
-        """
-        ...
-
-    def put(self, key: str, data: bytes | str) -> None:
-        """Write an object, complete or not at all, from bytes or from the file at a path."""
-        ...
-
-    def delete(self, key: str) -> None:
-        """Remove an object."""
-        ...

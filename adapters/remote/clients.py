@@ -1,6 +1,6 @@
 """Choice of the client for a URL, globs of URLs, and local files.
 
-To add a client, write a class in a module of its own and add a line to ``_made``.
+To add a client, write a class like ``Obstore``, and add it to ``Client`` and ``_made``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from adapters.remote import fsspec_client, obstore_client
-from adapters.remote.client import Changed, Client, Head, Reader, Refused
+from adapters.remote.client import Changed, Head, Refused
 from adapters.remote.retry import persistently
 from adapters.remote.urls import (
     ListedUrl,
@@ -28,6 +28,8 @@ from adapters.remote.urls import (
 _EXTRA = "pip install 'loader-adapters[remote]'"
 
 _Result = TypeVar("_Result")
+Client = obstore_client.Obstore | fsspec_client.FileSystem
+"""One store: a bucket, a host, a file system."""
 _clients: dict[tuple[str, bool], Client] = {}
 """Clients by the URL's root, and True if obstore may request such objects."""
 _opening = threading.Lock()
@@ -60,14 +62,14 @@ def request(url: str, do: Callable[[Client, str], _Result]) -> _Result:
     return persistently(lambda: do(client, key), clean(url))
 
 
-def reader_of(path: str) -> tuple[Reader, str]:
+def reader_of(path: str) -> tuple[Client | LocalFiles, str]:
     """Return what reads a URL or a local path, and the object's key there; see ``client_of``."""
     return client_of(path) if is_url(path) else (LocalFiles(), os.path.abspath(path))
 
 
 def _made(root: str, url: str) -> Client:
     scheme, name = root.partition("://")[0], clean(url)
-    is_known, is_forked = scheme.lower() in obstore_client.SCHEMES, obstore_client.is_forked()
+    is_known = scheme.lower() in obstore_client.SCHEMES
     if is_known and root.endswith("://"):
         raise ValueError(
             f"a URL of this kind must name a bucket or a host, as {root}name/train.rec, "
@@ -80,25 +82,24 @@ def _made(root: str, url: str) -> Client:
             f"{name}: a URL must name one store, got several joined by ::; unpack the archive "
             "first, or copy it to a disk"
         )
+    missing = f"{scheme}:// needs obstore, or fsspec and aiohttp: {_EXTRA}"
+    if not is_known:
+        missing = (
+            f"nothing that is installed reads {scheme}://, nor would obstore; where fsspec has a "
+            "file system in a package for it: pip install fsspec, and that package"
+        )
     if fsspec_client.takes(url):
         try:
             return fsspec_client.FileSystem(root)
         except ImportError as error:  # fsspec lacks a dependency for these URLs.
-            if not is_known:
-                raise ImportError(f"{name}: {error}") from error
-    if is_known and is_forked:
+            missing = missing if is_known else str(error)
+    if is_known and obstore_client.is_forked():
         raise RuntimeError(
             f"{name}: obstore was used before this process was forked, and its threads are "
             'not here; start worker processes with "spawn" or "forkserver", open the file in the '
             f"child alone, or install the fsspec file system for {scheme}"
         )
-    if not is_known:
-        raise ImportError(
-            f"{name}: nothing that is installed reads {scheme}://, nor would obstore; where "
-            "fsspec has a file system in a package for it: pip install fsspec, and that package"
-        )
-    needed = "obstore" if obstore_client.asks_for(root, split(url)[1]) else "fsspec and aiohttp"
-    raise ImportError(f"{name}: {scheme}:// needs {needed} for this path: {_EXTRA}")
+    raise ImportError(f"{name}: {missing}")
 
 
 def forget() -> None:

@@ -103,14 +103,19 @@ class Obstore:
         """True if a request has succeeded, so credentials were found."""
 
     def head(self, key: str) -> Head:
-        """Return the size and version of an object."""
+        """Return the size and version of an object; ``Refused`` if the size is unknown."""
         if not key:  # Stores answer for a bucket, too.
             raise FileNotFoundError(errno.ENOENT, "No such object, but a bucket")
         with _translated(self):
             return _head(self._obstore.head(self._store, self._name(key)))
 
     def get(self, key: str, begin: int, end: int, head: Head | None) -> memoryview:
-        """Return these bytes of that version."""
+        """Return the bytes from ``begin`` to before ``end`` of the version in ``head``.
+
+        Raises:
+            Changed: The object has another version by now.
+            ValueError: The server gives no ranges.
+        """
         options: Any = {"range": (begin, end)}
         if head is not None and head.is_etag:
             options["if_match"] = head.version
@@ -128,14 +133,18 @@ class Obstore:
             return bytes(result.bytes()), _head(result.meta)
 
     def list(self, folder: str) -> Iterator[tuple[str, Head | None]]:
-        """Yield everything below a folder. Only ETags are versions, as ``head`` prefers them."""
+        """Yield all keys below a folder ("" for the root), with None for an unknown version.
+
+        Only ETags are versions, as ``head`` prefers them. A store that can't list objects raises
+        ``NotImplementedError``.
+        """
         with _translated(self):
             for some in self._obstore.list(self._store, prefix=folder or None):
                 for meta in some:
                     yield meta["path"], _head(meta) if meta.get("e_tag") else None
 
     def put(self, key: str, data: bytes | str) -> None:
-        """Write an object. Large ones go in parts and appear with the last."""
+        """Write an object, whole or not at all, from bytes or from the file at a path."""
         with _translated(self):
             given: Any = data if isinstance(data, bytes) else Path(data)
             self._obstore.put(self._store, self._name(key), given, chunk_size=_PUT_AT_ONCE_BYTES)
