@@ -22,6 +22,7 @@ A segment counts as used when a process maps it, and once a minute while it is r
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import errno
 import hashlib
@@ -56,7 +57,7 @@ _TEXT = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([KMGT]?i?B)?\s*", re.IGNORECASE
 _DESCRIPTION = "object.json"
 _OBJECT = re.compile("[0-9a-f]{32}")
 # Files that a cache creates in an object's folder.
-_OF_OBJECTS = re.compile(r"\.?(object\.json|[0-9a-f]+\.seg)(\.[0-9a-f]{32}\.tmp)?")
+_MADE = re.compile(r"\.?(object\.json|[0-9a-f]+\.seg)(\.[0-9a-f]{32}\.tmp)?")
 
 IDENTITY_BYTES = 16
 # The end of a small object's file: its CRC and its size.
@@ -91,9 +92,8 @@ class Cache:
 
     Raises:
         TypeError: ``folder`` is not a path, or ``limit`` is neither a number nor text.
-        ValueError: ``limit`` can't be parsed or is below 1 MiB; the folder is a URL, belongs to
-            another user, or others may write to it; or ``decoded``, which was replaced by
-            ``materialize``.
+        ValueError: ``limit`` can't be parsed or is below 1 MiB; or the folder is a URL, belongs to
+            another user, or others may write to it.
 
     Example:
         >>> from adapters import Cache
@@ -102,17 +102,8 @@ class Cache:
     """
 
     def __init__(
-        self,
-        folder: str | os.PathLike[str],
-        limit: int | str = DEFAULT_LIMIT_BYTES,
-        *,
-        decoded: bool = False,
+        self, folder: str | os.PathLike[str], limit: int | str = DEFAULT_LIMIT_BYTES
     ) -> None:
-        if decoded:
-            raise ValueError(
-                "a cache keeps what is read, got decoded=True: materialize(source, folder) writes "
-                "decoded samples once, and returns a source that reads them"
-            )
         self.folder = os.path.abspath(local_path(folder, "folder"))
         self.limit = _bytes_of(limit)
         with contextlib.suppress(OSError):  # Storing something will say why not.
@@ -142,19 +133,24 @@ class Cache:
 
     def objects(self) -> list[CachedObject]:
         """List the stored objects, sorted by URL."""
+        cached = collections.Counter[str]()
+        for _, size, path in self._data():
+            cached[os.path.dirname(path)] += size
         found = []
-        for folder in self._folders():
-            with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-                with open(os.path.join(folder, _DESCRIPTION), encoding="utf-8") as file:
-                    about = json.load(file)
-                cached = sum(size for _, size, _ in _data_in(folder))
-                found.append(CachedObject(str(about["url"]), int(about["size"]), cached, folder))
+        for path in self._files():
+            folder, name = os.path.split(path)
+            if name == _DESCRIPTION:
+                with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+                    with open(path, encoding="utf-8") as file:
+                        about = json.load(file)
+                    url, size = str(about["url"]), int(about["size"])
+                    found.append(CachedObject(url, size, cached[folder], folder))
         return sorted(found)
 
     @property
     def used(self) -> int:
         """Disk space of all stored data in bytes."""
-        return sum(size for folder in self._folders() for _, size, _ in _data_in(folder))
+        return sum(size for _, size, _ in self._data())
 
     def clear(self) -> int:
         """Remove everything that is stored; files that are mapped can still be read.
@@ -167,20 +163,19 @@ class Cache:
         Raises:
             PermissionError: The folder can't be written to.
         """
-        folders = [folder for folder in self._folders() if any(_made_in(folder))]
-        if not folders:
+        paths, used = [*self._files()], self.used
+        if not paths:
             return 0
-        used = self.used
         with locked(self.folder, wait=True) as is_held:
             if used and not is_held:
                 raise PermissionError(
                     f"{self.folder} must be writable to be emptied, and its file lock can't be "
                     "opened; do it as the user whose cache it is"
                 )
-            for folder in folders:
-                for each in [*_made_in(folder)]:
-                    with contextlib.suppress(OSError):
-                        os.unlink(each.path)
+            for path in paths:
+                with contextlib.suppress(OSError):
+                    os.unlink(path)
+            for folder in {os.path.dirname(path) for path in paths}:
                 with contextlib.suppress(OSError):  # Others' files lie in it.
                     os.rmdir(folder)
         return max(0, used - self.used)
@@ -228,7 +223,7 @@ class Cache:
         Nothing happens while another process does that.
         """
         with locked(self.folder, wait=False) as is_held:
-            files = [each for folder in self._folders() for each in _data_in(folder)]
+            files = [*self._data()]
             excess = max(least, sum(size for _, size, _ in files) - self.limit * 7 // 8)
             for _, size, path in sorted(files) if is_held else ():
                 if excess <= 0:
@@ -270,16 +265,23 @@ class Cache:
         name = hashlib.sha256(json.dumps(named).encode()).hexdigest()[:32]
         return os.path.join(self.folder, "objects", name)
 
-    def _folders(self) -> list[str]:
-        try:
-            with os.scandir(os.path.join(self.folder, "objects")) as entries:
-                return [
-                    entry.path
-                    for entry in entries
-                    if _OBJECT.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False)
-                ]
-        except (FileNotFoundError, NotADirectoryError):
-            return []
+    def _files(self) -> Iterator[str]:
+        """Yield the paths of all files that a cache created; symbolic links aren't followed."""
+        objects = os.path.join(self.folder, "objects")
+        for folder, folders, names in os.walk(objects):
+            if folder == objects:
+                folders[:] = filter(_OBJECT.fullmatch, folders)
+            else:
+                folders.clear()
+                yield from (os.path.join(folder, name) for name in names if _MADE.fullmatch(name))
+
+    def _data(self) -> Iterator[tuple[int, int, str]]:
+        """Yield each data file's last use in ns, its size on disk in bytes, and its path."""
+        for path in self._files():
+            if _DESCRIPTION not in os.path.basename(path):
+                with contextlib.suppress(OSError):
+                    status = os.lstat(path)
+                    yield status.st_mtime_ns, status.st_blocks * 512, path
 
 
 def identity_of(url: str, head: Head) -> bytes:
@@ -370,23 +372,6 @@ def _describe(folder: str, url: str, version: str, size: int) -> None:
         make_private(folder)
         about = {"url": url, "version": version, "size": size}
         write_whole(place, json.dumps(about).encode(), private=True)
-
-
-def _made_in(folder: str) -> Iterator[os.DirEntry[str]]:
-    """Yield the files in an object folder that a cache created."""
-    with contextlib.suppress(OSError), os.scandir(folder) as entries:
-        for entry in entries:
-            if _OF_OBJECTS.fullmatch(entry.name) and not entry.is_dir(follow_symlinks=False):
-                yield entry
-
-
-def _data_in(folder: str) -> Iterator[tuple[int, int, str]]:
-    """Yield each data file's last use in ns, its size on disk in bytes, and its path."""
-    for entry in _made_in(folder):
-        if _DESCRIPTION not in entry.name:
-            with contextlib.suppress(OSError):
-                status = entry.stat()
-                yield status.st_mtime_ns, status.st_blocks * 512, entry.path
 
 
 def cache_of(given: Any) -> Cache | None:
