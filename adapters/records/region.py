@@ -58,8 +58,6 @@ class Region:
     """True for a window that won't be read any more."""
     is_complete = False
     """True if all units are available, as last seen by ``note_use``."""
-    is_filled = False
-    """True if a cache holds all pages; their CRCs may be unchecked."""
 
     def __init__(self, size: int, unit: int, view: memoryview) -> None:
         units = -(-size // unit)
@@ -139,8 +137,6 @@ class CachedRegion(Region):
                 # Read again: another process may have written to it.
                 table = self._mapped(number).table()
                 self._table[number * self._pages :][: len(table)] = table
-                if table.all():
-                    self.is_filled = bool(self._table.all())
         return self._table[units]
 
     def look(self, units: NDArray[np.int64]) -> None:

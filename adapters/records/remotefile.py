@@ -193,9 +193,8 @@ class RemoteFile:
 
     @property
     def is_here(self) -> bool:
-        """True if no data need fetching; cached pages are checked when they are read."""
-        region = self._region
-        return region is not None and (region.is_complete or region.is_filled)
+        """True if no data need fetching."""
+        return self._region is not None and self._region.is_complete
 
     @property
     def has_cache(self) -> bool:

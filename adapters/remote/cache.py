@@ -212,10 +212,8 @@ class Cache:
     @property
     def segment_bytes(self) -> int:
         """Size of an object's segments: less than a 16th of the limit."""
-        size = SEGMENT_BYTES
-        while size > _LEAST_SEGMENT_BYTES and size * 16 > self.limit:
-            size //= 2
-        return size
+        most = 1 << (self.limit // 16).bit_length() - 1
+        return max(_LEAST_SEGMENT_BYTES, min(SEGMENT_BYTES, most))
 
     def evict(self, least: int = 0) -> None:
         """Unlink the least recently used files: ``least`` bytes, and down to 7/8 of the limit.
