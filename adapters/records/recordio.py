@@ -123,8 +123,12 @@ def _part(storage: Storage, offset: int, number: int, first: bool) -> tuple[int,
         raise cut_short(storage.name, number, offset, 8, max(0, storage.size - offset))
     magic, word = HEADER.unpack(header)
     flag, length = word >> 29, word & _LENGTH_MASK
-    if magic != MAGIC or flag > _LAST or first != (flag in (_WHOLE, _FIRST)):
-        raise _no_header(storage.name, number, offset, magic, flag, first)
+    if magic != MAGIC:
+        expected = f"the magic number {MAGIC:#x}"
+        raise RecordError(storage.name, number, offset, expected, f"{magic:#x}")
+    if flag > _LAST or first != (flag in (_WHOLE, _FIRST)):
+        kind = "a whole record or its first part (flag 0 or 1)" if first else "a later part (2, 3)"
+        raise RecordError(storage.name, number, offset, kind, f"flag {flag}")
     if offset + 8 + (length + 3 & ~3) > storage.size:
         raise cut_short(storage.name, number, offset, 8 + (length + 3 & ~3), storage.size - offset)
     return flag, offset + 8, length
@@ -157,15 +161,6 @@ def _is_magic(found: memoryview) -> bool:
     """True for the magic number, with one wrong bit at most, or its part before the file's end."""
     right = int.from_bytes(_MAGIC_BYTES[: len(found)], "little")
     return (right ^ int.from_bytes(found, "little")).bit_count() <= 1
-
-
-def _no_header(
-    name: str, number: int, offset: int, magic: int, flag: int, first: bool
-) -> RecordError:
-    if magic != MAGIC:
-        return RecordError(name, number, offset, f"the magic number {MAGIC:#x}", f"{magic:#x}")
-    expected = "a whole record or its first part (flag 0 or 1)" if first else "a later part (2, 3)"
-    return RecordError(name, number, offset, expected, f"flag {flag}")
 
 
 def begins_here(head: bytes) -> bool:

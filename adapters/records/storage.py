@@ -90,7 +90,18 @@ class MappedFile:
     def whole_view(self) -> memoryview:
         """Return a view of the whole file."""
         view = self._view
-        return self._map_now() if view is None else view
+        if view is not None:
+            return view
+        with _map_lock:
+            if self._view is None and self.size:
+                # An inflated file has no path; a copy would inflate it again.
+                if self.path and living() >= _MOST_MAPPED:
+                    raise NoMapError(errno.ENOMEM, "too many files are mapped", self.name)
+                with self._readable() as file:
+                    if self.size:  # Something was inflated.
+                        self._view = _mapped(file.fileno(), self.size)
+                        _mapped_files.add(self)
+            return self._view or memoryview(b"")
 
     def is_truncated(self) -> bool:
         """True if the file is shorter than when it was opened: its map can't be read."""
@@ -130,24 +141,11 @@ class MappedFile:
         with _map_lock:
             self._view = None
 
-    def _map_now(self) -> memoryview:
-        with _map_lock:
-            view = self._view
-            if view is None and self.size:
-                # An inflated file has no path; a copy would inflate it again.
-                if self.path and living() >= _MOST_MAPPED:
-                    raise NoMapError(errno.ENOMEM, "too many files are mapped", self.name)
-                with self._readable() as file:
-                    if self.size:  # Something was inflated.
-                        view = self._view = _mapped(file.fileno(), self.size)
-                        _mapped_files.add(self)
-            return view or memoryview(b"")
-
     def _readable(self) -> IO[bytes]:
         """Open the file for mapping; an ``InflatedFile`` inflates it first."""
         file = open(self.path, "rb")  # noqa: SIM115 - it is the caller's to close.
         status = os.fstat(file.fileno())
-        if not self.is_same(status):
+        if (status.st_size, status.st_mtime_ns) != (self.size, self.changed_ns):
             file.close()
             raise self.changed(status)
         return file
@@ -161,10 +159,6 @@ class MappedFile:
             f"the file that was opened, of {self.size} bytes",
             f"one that was changed since, of {status.st_size} bytes; open it again",
         )
-
-    def is_same(self, status: os.stat_result) -> bool:
-        """True if this is the status of the file that was opened."""
-        return (status.st_size, status.st_mtime_ns) == (self.size, self.changed_ns)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_view": None}
