@@ -71,6 +71,8 @@ class RemoteFile:
         self.head = head
         self.size, self.changed_ns = head.size, head.changed_ns
         self._cache = cache and cache.for_version(url, head)
+        self.has_cache = self._cache is not None
+        """True if it has a cache, even one that has failed."""
         self._begin()
 
     def _begin(self) -> None:
@@ -80,14 +82,12 @@ class RemoteFile:
         self._windows: dict[WindowKey, MemoryRegion] = {}
         self._flying: dict[int, Piece] = {}
         self._numbers = itertools.count(1)
-        self.uses_cache = self._cache is not None
+        self.uses_cache = self.has_cache
         """True if fetched data are now stored in the cache."""
         _files[self] = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         return RemoteFile, (self.url, self._cache, self.head)
-
-    # --- storage ---
 
     def read(self, offset: int, size: int) -> memoryview:
         """Return these bytes; fewer if the object ends before."""
@@ -145,16 +145,10 @@ class RemoteFile:
             region = self._current()
             if window is not None:
                 with self._lock:
-                    if window not in self._windows:
-                        self._windows[window] = MemoryRegion(self.size)
-                    region = self._windows[window]
-                    self._windows[window].block_bytes += size
+                    region = own = self._windows.get(window) or MemoryRegion(self.size)
+                    own.block_bytes += size
+                    self._windows[window] = own
             self.start(np.array([offset]), np.array([size]), expected=True, block_region=region)
-
-    @property
-    def window_bytes(self) -> int:
-        """Number of bytes of its windows."""
-        return sum(region.block_bytes for region in [*self._windows.values()])
 
     def leave(self, is_over: Callable[[WindowKey], bool]) -> None:
         """Release windows that have been read."""
@@ -195,13 +189,6 @@ class RemoteFile:
     def is_here(self) -> bool:
         """True if no data need fetching."""
         return self._region is not None and self._region.is_complete
-
-    @property
-    def has_cache(self) -> bool:
-        """True if it has a cache, even one that has failed."""
-        return self._cache is not None
-
-    # --- availability ---
 
     def _fetch_now(self, region: Region, units: NDArray[np.int64]) -> None:
         """Wait for units; more of them may be missing afterwards."""
@@ -303,8 +290,6 @@ class RemoteFile:
             what = f"the object that was opened, of {head.size} bytes, version {head.version}"
             found = f"one that was changed since: {error.found}; open it again"
             raise RecordError(self.name, None, begin, what, found) from None
-
-    # --- regions ---
 
     def _current(self) -> Region:
         region = self._region
@@ -419,7 +404,8 @@ def _living() -> list[RemoteFile]:
 
 def window_bytes() -> int:
     """Return the number of bytes of all windows in this process's memory."""
-    return sum(file.window_bytes for file in _living())
+    windows = (region for file in _living() for region in [*file._windows.values()])
+    return sum(region.block_bytes for region in windows)
 
 
 def _in_child() -> None:

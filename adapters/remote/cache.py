@@ -120,16 +120,8 @@ class Cache:
     def __repr__(self) -> str:
         return f"Cache({self.folder!r}, {self.limit})"
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Cache) and other.__reduce__() == self.__reduce__()
-
-    def __hash__(self) -> int:
-        return hash((self.folder, self.limit))
-
     def __reduce__(self) -> tuple[Any, ...]:
         return Cache, (self.folder, self.limit)
-
-    # --- for users ---
 
     def objects(self) -> list[CachedObject]:
         """List the stored objects, sorted by URL."""
@@ -179,8 +171,6 @@ class Cache:
                 with contextlib.suppress(OSError):  # Others' files lie in it.
                     os.rmdir(folder)
         return max(0, used - self.used)
-
-    # --- for files ---
 
     def for_version(self, url: str, head: Head) -> Cache | None:
         """Return the cache itself, or None with a warning if the object has no version."""

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, unquote_to_bytes
+from urllib.parse import quote, unquote, unquote_to_bytes
 
 from adapters.remote.client import (
     Changed,
@@ -33,6 +33,9 @@ from adapters.remote.client import (
 from adapters.remote.urls import clean, is_web, split, without_secrets
 
 SCHEMES = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "http", "https")
+_NO_ESCAPE = re.compile("%(?![0-9A-Fa-f]{2})")
+# Characters besides letters and digits that obstore leaves unescaped in a path.
+_PLAIN = "/!$&'()*+,;=:@[]|~"
 # Limit for a response to begin, and between two parts of a body. 10,000 requests of which a hundred
 # hung took 10 s longer for each hundredth of the threads that waited.
 READ_SECONDS = 5.0
@@ -65,10 +68,18 @@ def takes(url: str) -> bool:
 def asks_for(root: str, key: str) -> bool:
     """True if obstore would request exactly this object.
 
-    For web URLs, it escapes the path itself, ignores queries and merges slashes.
+    It escapes the paths of web URLs itself. It ignores queries, merges slashes and treats ``%2F``
+    as a slash, and would then get another object.
     """
-    is_odd = {"?", "%"} & {*key} or "//" in f"/{key}" or {".", ".."} & {*key.split("/")}
-    return not (is_web(root) and is_odd)
+    if not is_web(root):
+        return True
+    if "?" in key or "//" in f"/{key}" or {".", ".."} & {*key.split("/")}:
+        return False
+    if "%" not in key:
+        return True
+    meant = _NO_ESCAPE.sub("%25", key)
+    # Escapes are case-insensitive.
+    return quote(unquote(meant), _PLAIN).lower() == quote(meant, _PLAIN + "%").lower()
 
 
 def is_forked() -> bool:
@@ -87,6 +98,7 @@ class Obstore:
         self._obstore = obstore
         self._root = root
         self._store = _store(root)
+        self._is_web = is_web(root)
         self.has_answered = False
         """True if a request has succeeded, so credentials were found."""
 
@@ -95,7 +107,7 @@ class Obstore:
         if not key:  # Stores answer for a bucket, too.
             raise FileNotFoundError(errno.ENOENT, "No such object, but a bucket")
         with _translated(self):
-            return _head(self._obstore.head(self._store, key))
+            return _head(self._obstore.head(self._store, self._name(key)))
 
     def get(self, key: str, begin: int, end: int, head: Head | None) -> memoryview:
         """Return the bytes from ``begin`` to before ``end`` of the version in ``head``.
@@ -108,7 +120,7 @@ class Obstore:
         if head is not None and head.is_etag:
             options["if_match"] = head.version
         with _translated(self, f"{self._root}/{key}"):
-            result = self._obstore.get(self._store, key, options=options)
+            result = self._obstore.get(self._store, self._name(key), options=options)
             found = _head(result.meta)
             if head is not None and found[:2] != head[:2]:
                 raise Changed(f"{found.size} bytes of version {found.version}")
@@ -117,7 +129,7 @@ class Obstore:
     def get_all(self, key: str) -> tuple[bytes, Head]:
         """Return a whole object."""
         with _translated(self):
-            result = self._obstore.get(self._store, key)
+            result = self._obstore.get(self._store, self._name(key))
             return bytes(result.bytes()), _head(result.meta)
 
     def list(self, folder: str) -> Iterator[tuple[str, Head | None]]:
@@ -135,12 +147,16 @@ class Obstore:
         """Write an object, whole or not at all, from bytes or from the file at a path."""
         with _translated(self):
             given: Any = data if isinstance(data, bytes) else Path(data)
-            self._obstore.put(self._store, key, given, chunk_size=_PUT_AT_ONCE_BYTES)
+            self._obstore.put(self._store, self._name(key), given, chunk_size=_PUT_AT_ONCE_BYTES)
 
     def delete(self, key: str) -> None:
         """Remove an object."""
         with _translated(self):
-            self._obstore.delete(self._store, key)
+            self._obstore.delete(self._store, self._name(key))
+
+    def _name(self, key: str) -> str:
+        """Return obstore's name for a key; it escapes web URLs itself."""
+        return unquote(key) if self._is_web else key
 
 
 def _store(root: str) -> Any:

@@ -132,7 +132,7 @@ def test_table_of_urls(server, listed, photos, tmp_path, where, before):
     np.testing.assert_array_equal(there[5][0], here[5][0])
 
 
-def test_names_that_urls_escape(server, loop, tmp_path):
+def test_names_that_urls_escape(server, tmp_path):
     serve_photos(server, put(tmp_path, "big cat/100% #1.jpg"))
     server.objects["photos/train.csv"] = b"filename,class\nbig cat/100% #1.jpg,cat\n"
     table = open_images(server.url("photos/train.csv"))
