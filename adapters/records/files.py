@@ -28,7 +28,7 @@ from adapters.records.formats import CODECS, listed
 from adapters.records.remotefile import RemoteFile, WindowKey, window_bytes
 from adapters.records.shard import Shard
 from adapters.records.sidecar import MANIFEST_SUFFIX, record_files
-from adapters.records.storage import InflatedFile, peeked
+from adapters.records.storage import peeked
 from adapters.remote import Cache, is_url
 from adapters.remote.clients import found_by
 from adapters.remote.fetch import low_priority_seconds, side_by_side
@@ -97,7 +97,9 @@ class RecordFiles:
         self._starts = np.cumsum([0, *map(len, shards)])
         self._chosen: NDArray[np.int64] | None = None
         self._closed = False
-        self.are_remote = any(isinstance(shard.storage, RemoteFile) for shard in shards)
+        storages = (shard.storage for shard in shards)
+        self._remote = [storage for storage in storages if isinstance(storage, RemoteFile)]
+        self.are_remote = bool(self._remote)
         self._bytes = sum(shard.storage.size for shard in shards)
 
     def chosen(self, numbers: NDArray[np.int64]) -> RecordFiles:
@@ -140,8 +142,7 @@ class RecordFiles:
         """Hash of paths, sizes and times, or of URLs and ETags; differs if a file has changed."""
         found = hashlib.sha256()
         for shard in self.shards:
-            storage: Any = shard.storage
-            storage = storage.source if isinstance(storage, InflatedFile) else storage
+            storage: Any = getattr(shard.storage, "source", shard.storage)  # Of an inflated file.
             if isinstance(storage, RemoteFile):
                 parts: tuple[Any, ...] = (clean(storage.url), storage.head.version, storage.size)
             else:
@@ -160,9 +161,8 @@ class RecordFiles:
     @property
     def store_is_cached(self) -> bool | None:
         """True if a cache stores all data fetched from URLs; None if no file is behind a URL."""
-        storages = (shard.storage for shard in self.shards)
-        remote = [each for each in storages if isinstance(each, RemoteFile) and is_url(each.url)]
-        return all(each.has_cache for each in remote) if remote else None
+        behind_urls = [file for file in self._remote if is_url(file.url)]
+        return all(file.has_cache for file in behind_urls) if behind_urls else None
 
     def prefetch_hint(self, first: int, last: int, window: Window | None = None) -> None:
         """Read ahead in the files that hold records ``first`` to ``last - 1``.
@@ -202,9 +202,8 @@ class RecordFiles:
 
     def _leave(self, is_over: Callable[[WindowKey], bool]) -> None:
         """Release windows of these files."""
-        for shard in self.shards if self.are_remote else ():
-            if isinstance(shard.storage, RemoteFile):
-                shard.storage.leave(is_over)
+        for file in self._remote:
+            file.leave(is_over)
 
     def _stretches(self, first: int, last: int) -> Iterator[tuple[Shard, int, int]]:
         """Yield files with the range of records to read ahead; none if these lie far apart."""
@@ -229,27 +228,25 @@ class RecordFiles:
         Yields:
             The record's place in ``numbers``, its format and its payload.
         """
-        places: dict[Shard, list[tuple[int, int]]] = {}
-        for place, number in enumerate(numbers.tolist()):
-            shard, its = self.locate(number)
-            places.setdefault(shard, []).append((place, its))
-        for shard, located in places.items():
+        self.check_open()
+        places, own = self.places(numbers)
+        for place in np.unique(places).tolist():
+            shard, rows = self.shards[place], np.flatnonzero(places == place)
             shard.check_length()
-            own = np.array([number for _, number in located])
-            begins, ends = shard.offsets[own], shard.offsets[np.minimum(own + 1, len(shard) - 1)]
+            begins = shard.offsets[own[rows]]
+            ends = shard.offsets[np.minimum(own[rows] + 1, len(shard) - 1)]
             storage = peeked(shard.storage, [*begins.tolist(), *(ends - 1).tolist()])
-            for place, number in located:
+            for row, number, offset in zip(rows.tolist(), own[rows].tolist(), begins.tolist()):
                 size = None if shard.sizes is None else int(shard.sizes[number])
-                offset = int(shard.offsets[number])
                 payload = shard.codec.read(storage, offset, number, False, size)
-                yield place, shard.format, payload
+                yield row, shard.format, payload
 
     def fetch(self, numbers: NDArray[np.int64]) -> None:
         """Fetch these records of all remote files at once, and wait for them."""
         if not self.are_remote:
             return
         self.check_open()
-        parts = list(self._remote(numbers))
+        parts = list(self._extents(numbers))
         if len(parts) > 1:
             for storage, begins, sizes in parts:
                 storage.start(begins, sizes)
@@ -262,11 +259,11 @@ class RecordFiles:
         If ``elsewhere``, another process will read them, which shares only the cache.
         """
         if self.are_remote and not self._closed:
-            for storage, begins, sizes in self._remote(numbers):
+            for storage, begins, sizes in self._extents(numbers):
                 if storage.has_cache or not elsewhere:
                     storage.prefetch(begins, sizes, elsewhere)
 
-    def _remote(
+    def _extents(
         self, numbers: NDArray[np.int64]
     ) -> Iterator[tuple[RemoteFile, NDArray[np.int64], NDArray[np.int64]]]:
         places, own = self.places(numbers)
