@@ -42,42 +42,31 @@ class Index(NamedTuple):
     damage: Mapping[int, RecordError] = MappingProxyType({})
 
 
+class OtherIndexError(ValueError):
+    """Raised if a text begins like the index of another format, or like none."""
+
+
 def parse(text: bytes, codec: Codec) -> Index:
     """Parse an index.
 
     Raises:
-        ValueError: The lines are not in this format.
+        OtherIndexError: The first line is not in this format.
+        ValueError: Another one isn't.
     """
-    if not text.strip():
+    separator, head = b" " if codec.has_sizes else b"\t", text.lstrip()[:4096]
+    if not head:
         return Index(np.empty(0, np.int64), np.empty(0, np.int64) if codec.has_sizes else None)
-    line, columns = _first_line(text, codec)
-    if len(columns) < 2 or (codec.has_sizes and len(columns) > 2):
-        raise ValueError(f"its lines are no {codec.name} index's: {line[:60]!r}")
+    line = head.splitlines()[0].strip()
+    columns = line.count(separator) + 1
+    if columns < 2 or (codec.has_sizes and columns > 2):
+        raise OtherIndexError(f"its lines are no {codec.name} index's: {line[:60]!r}")
     try:
         both = _integers(text)
-    except ValueError:
-        if not codec.has_sizes:  # Keys that are not integers, or more columns.
-            # Offsets that no file has, such as 2^63 and above, become -1.
-            offsets = [at if 0 <= at < 1 << 63 else -1 for at in _second_column(text)]
-            return Index(np.array(offsets, np.int64), None)
-        # Other line endings, or blank lines.
-        both = _integers(b"\n".join(filter(None, map(bytes.strip, text.splitlines()))))
+    except ValueError:  # Other line endings, blank lines, keys that are no integers, more columns.
+        lines = (line.split(separator) for line in map(bytes.strip, text.splitlines()) if line)
+        both = np.array([_numbers(columns, codec.has_sizes) for columns in lines], np.int64)
     first, second = np.ascontiguousarray(both.T)
     return Index(first, second) if codec.has_sizes else Index(second, None)
-
-
-def resembles(text: bytes, codec: Codec) -> bool:
-    """True if a text that isn't a valid index of this format begins like one."""
-    _, columns = _first_line(text, codec)
-    numbers = columns[:2] if codec.has_sizes else columns[1:2]
-    return len(columns) > 1 and all(number.isdigit() for number in numbers)
-
-
-def _first_line(text: bytes, codec: Codec) -> tuple[bytes, list[bytes]]:
-    """Return the first line that isn't blank, and its columns."""
-    head = text[:4096].strip()
-    line = head.splitlines()[0].strip() if head else b""
-    return line, line.split(b" " if codec.has_sizes else b"\t")
 
 
 def _integers(text: bytes) -> NDArray[np.int64]:
@@ -90,13 +79,13 @@ def _integers(text: bytes) -> NDArray[np.int64]:
     return values.reshape(lines, 2)  # A ValueError if a number is missing.
 
 
-def _second_column(text: bytes) -> list[int]:
-    """Return what MXNet reads of each line: the number after the key, whatever follows it."""
-    lines = text.decode("utf-8", "replace").splitlines()
-    behind_keys = [line.partition("\t")[2].split("\t") for line in lines if line.strip()]
-    if any(each.strip().isdigit() for row in behind_keys for each in row[1:2]):
-        raise ValueError("there are several numbers behind a key")
-    return [int(row[0]) for row in behind_keys]
+def _numbers(columns: list[bytes], has_sizes: bool) -> list[int]:
+    """Return what DALI or MXNet reads of a line; numbers that no file has become -1."""
+    first, second, *others = columns
+    if others and (has_sizes or others[0].strip().isdigit()):
+        raise ValueError("there are several numbers behind the first")
+    numbers = int(first) if has_sizes else 0, int(second)
+    return [number if 0 <= number < 1 << 63 else -1 for number in numbers]
 
 
 def text_of(index: Index, codec: Codec, keys: Sequence[int] | None = None) -> bytes:

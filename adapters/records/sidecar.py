@@ -43,9 +43,9 @@ from adapters.records.index import (
     LOOKED_AT,
     LOOKED_AT_OF_OBJECT,
     Index,
+    OtherIndexError,
     misfit,
     parse,
-    resembles,
     searched,
 )
 from adapters.records.remotefile import RemoteFile
@@ -88,7 +88,7 @@ def index_of(storage: MappedFile | RemoteFile, codec: Codec, verify: bool) -> In
             index = parse(text, codec)
         except ValueError as error:
             # Usually the index of another file with this stem.
-            level = logging.WARNING if resembles(text, codec) else logging.INFO
+            level = logging.INFO if isinstance(error, OtherIndexError) else logging.WARNING
             log.log(level, "%s is not the index of %s: %s", name, storage.name, error)
             continue
         newer = modified_ns > storage.changed_ns
