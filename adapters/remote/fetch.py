@@ -135,10 +135,7 @@ class _Threads:
             self._lock.notify(len(pieces))
 
     def _run(self) -> None:
-        while True:
-            piece = self._next()
-            if piece is None:
-                return
+        while piece := self._next():
             began = time.monotonic()
             try:
                 piece.run()
@@ -146,10 +143,8 @@ class _Threads:
                 if piece.low_priority:
                     with self._lock:
                         self._at_low_priority -= 1
-                        self.low_priority_at = time.monotonic()
-                        self.low_priority_seconds += (
-                            self.low_priority_at - began - self.low_priority_seconds
-                        ) / 8
+                        self.low_priority_at = ended = time.monotonic()
+                        self.low_priority_seconds += (ended - began - self.low_priority_seconds) / 8
             del piece
 
     def _next(self) -> Piece | None:
