@@ -7,7 +7,6 @@ import uuid
 import warnings
 from array import array
 from pathlib import Path
-from types import TracebackType
 
 import numpy as np
 
@@ -70,7 +69,7 @@ class RecordWriter:
             )
         self._codec = CODECS[format]
         self._temporary = self._path.with_name(f".{self._path.name}.{uuid.uuid4().hex}.tmp")
-        self._offsets, self._sizes, self._keys = array("q"), array("q"), array("Q")
+        self._offsets, self._keys = array("q"), array("Q")
         self._process = os.getpid()
         with naming(self._path):
             self._file = open(self._temporary, "xb", 0)  # noqa: SIM115 - closed by close().
@@ -123,7 +122,6 @@ class RecordWriter:
             with naming(self._path):
                 raise error
         self._offsets.append(self.size_bytes)
-        self._sizes.append(len(record))
         self._keys.append(len(self._keys) if key is None else key)
         self.size_bytes += len(record)
         return len(self._offsets) - 1
@@ -144,18 +142,14 @@ class RecordWriter:
             self._discard()
             raise
         keys = self._keys if len(set(self._keys)) == len(self._keys) else None
-        index = Index(np.array(self._offsets), np.array(self._sizes))
+        offsets = np.array(self._offsets)
+        index = Index(offsets, np.diff(offsets, append=self.size_bytes))
         write_whole(target, text_of(index, self._codec, keys))
 
     def __enter__(self) -> RecordWriter:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, *_: object) -> None:
         if kind is None:
             self.close()
         else:

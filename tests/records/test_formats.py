@@ -112,11 +112,10 @@ def test_recordio_wrong_bit_in_a_header_costs_one_record(tmp_path):
 def test_recordio_length_that_spans_records_costs_one_record(index_is_newer, tmp_path):
     """It ends at a header: of a listed record, or, without an index, of a part in the middle."""
     payloads = [bytes([number]) * 20 for number in range(4)]
-    if index_is_newer is None:
-        payloads[3] = bytes(20) + MAGIC + bytes(20)
+    payloads[3] += MAGIC + bytes(20)
     path = written(tmp_path, "recordio", payloads)
     content = bytearray(path.read_bytes())
-    content[4] = 20 + 2 * 28 if index_is_newer is not None else 20 + 3 * 28
+    content[4] = 20 + (3 if index_is_newer is None else 2) * 28
     if index_is_newer is not None:
         materials.index_written(path)
     rewritten(path, bytes(content), bool(index_is_newer))
@@ -218,18 +217,13 @@ def test_tfrecord_flipped_bit_is_an_error(indexed, tmp_path):
 
 
 @pytest.mark.parametrize("compress", [gzip.compress, zlib.compress])
-def test_damage_anywhere_in_a_compressed_file(compress, tmp_path):
-    """A bit may say when the file was compressed or how well, or nothing: it is read then."""
+def test_compressed_file_cut_anywhere(compress, tmp_path):
     path = tmp_path / "a.tfrecord"
     content = compress(encoded("tfrecord", FEW[:2]))
     for size in range(1, len(content)):
         path.write_bytes(content[:size])
         with pytest.raises(RecordError):
             read(path, "tfrecord")
-    for _, flipped in flips(content):
-        path.write_bytes(flipped)
-        with contextlib.suppress(RecordError):
-            assert read(path, "tfrecord") == FEW[:2]
 
 
 @pytest.mark.parametrize("compress", [gzip.compress, zlib.compress])

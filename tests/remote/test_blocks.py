@@ -10,7 +10,6 @@ import pytest
 from adapters import Blocks, Cache, open_records
 from adapters.keras import SafeSequence
 from adapters.records import files, remotefile
-from adapters.records.mapping import NoMapError
 from tests.remote.conftest import serve, written
 
 SIZE, BYTES, BATCH = 640, 6_000, 8
@@ -154,16 +153,3 @@ def test_cache_gets_whole_blocks(bucket, tmp_path):
         assert not any(shard.storage._windows for shard in source._files.shards)
     fetched = sum(end - begin for _, begin, end in asked(server))
     assert fetched <= 1.3 * SIZE * BYTES
-
-
-def test_no_room_for_a_window_is_no_error(bucket, monkeypatch):
-    urls, _ = bucket
-
-    def refused(*_: object) -> None:
-        raise NoMapError("too many maps")
-
-    with open_records(urls) as source, sequence(source) as remote:
-        with monkeypatch.context() as patch:
-            patch.setattr(remotefile.MemoryRegion, "__init__", refused)
-            source._files.shards[0].storage.prefetch_block(0, 10, (0, 0, 0))
-        assert of(remote, 1) == expected(1)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import gzip
-import logging
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -174,16 +173,6 @@ def test_older_index_that_leaves_out_a_record_is_noticed(server, tmp_path):
         assert source[0] == b"12345678"
         with pytest.raises(RecordError, match=r"record 1.*expected"):
             source[1]
-
-
-def test_index_of_another_file_is_not_believed(server, tmp_path, caplog):
-    path = written(tmp_path, "tfrecord")
-    other = written(tmp_path, "tfrecord", payloads(20), "other")
-    server.objects = {"a.tfrecord": path.read_bytes()}
-    server.objects["a.idx"] = other.with_suffix(".idx").read_bytes()
-    with caplog.at_level(logging.WARNING, "adapters"):
-        assert open_records(server.url("a.tfrecord"))[:] == payloads()
-    assert "is not used, as it doesn't fit" in caplog.text
 
 
 @pytest.mark.parametrize(
