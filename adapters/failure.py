@@ -1,4 +1,4 @@
-"""Exceptions sent from a worker process, with their own type, whatever their constructor takes.
+"""Exceptions sent to or from a worker process, whatever their constructor takes.
 
 Pickle calls an exception's class with ``args``, which fails if the constructor takes something
 else. Here, class, args and attributes are pickled, and the exception is rebuilt without calling its
@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-import signal
+import pickle
 import traceback
 import uuid
 import weakref
@@ -25,30 +25,27 @@ import cloudpickle
 
 @dataclass(frozen=True)
 class Failure:
-    """Pickled parts of an exception, and a text in case they can't be pickled."""
+    """A pickled exception, and a text in case it can't be pickled."""
 
-    parts: bytes | None
+    pickled: bytes
     notes: tuple[str, ...]
     summary: str
 
     @classmethod
     def of(cls, error: BaseException) -> Failure:
-        """Take ``error`` apart, in the worker; attributes that can't be pickled are left out."""
-        kind, args, members = type(error), _arguments(error), _members(error)
-        attributes = {name: value for name, value in vars(error).items() if name != "__notes__"}
+        """Pickle ``error``, in the worker; attributes that can't be pickled are left out."""
         lines = traceback.format_exception(type(error), error, error.__traceback__)
         text = f"\nTraceback in worker process {os.getpid()}:\n{''.join(lines).rstrip()}"
-        parts = _pickled((kind, _sendable(args), _picklable(members), _picklable(attributes)))
         try:
-            _opened(parts)
+            pickle.loads(pickled := dumps(error))
         except Exception:
-            parts = _pickled(error)
-        return cls(parts, (*getattr(error, "__notes__", ()), text), summary(error))
+            pickled = b""
+        return cls(pickled, (*getattr(error, "__notes__", ()), text), summary(error))
 
     def restore(self) -> BaseException:
         """Rebuild the exception, in the trainer's process."""
         try:
-            error = _opened(self.parts)
+            error: BaseException = pickle.loads(self.pickled)
         except Exception:
             error = RuntimeError(f"{self.summary} (an exception that could not be sent as it is)")
         error.__notes__ = list(self.notes)  # type: ignore[attr-defined]
@@ -62,16 +59,24 @@ def summary(error: BaseException) -> str:
     return type(error).__qualname__
 
 
-def _opened(parts: bytes | None) -> BaseException:
-    if parts is None:
-        raise ValueError("not pickled")
-    opened = cloudpickle.loads(parts)
-    return opened if isinstance(opened, BaseException) else _restored(*opened)
+def reduce_exception(error: BaseException) -> Any:
+    """Reduce an exception as ``__reduce__`` would; ``NotImplemented`` if it can't be rebuilt."""
+    kind, args = type(error), error.args
+    if kind.__module__ == "builtins":  # These sometimes take more than ``args``.
+        args = error.__reduce__()[1]  # type: ignore[index]
+    args = tuple(each if _is_picklable(each) else _text(each) for each in args)
+    try:
+        _made(kind, args)
+    except Exception:
+        return NotImplemented
+    members, attributes = (
+        {name: value for name, value in values.items() if _is_picklable(value)}
+        for values in (_members(error), vars(error))
+    )
+    return _made, (kind, args), (members, attributes), None, None, _set_state
 
 
-def _restored(
-    kind: Any, args: Any, members: dict[str, Any], attributes: dict[str, Any]
-) -> BaseException:
+def _made(kind: Any, args: tuple[Any, ...]) -> BaseException:
     if kind.__module__ == "builtins":
         error: BaseException = kind(*args)
     else:
@@ -79,19 +84,17 @@ def _restored(
         base = next(each for each in kind.__mro__ if each.__module__ == "builtins")
         error = base.__new__(kind, *args)
         error.args = args
+    return error
+
+
+def _set_state(error: BaseException, state: tuple[dict[str, Any], dict[str, Any]]) -> None:
+    members, attributes = state
     vars(error).update(attributes)
     for name, value in members.items():
         # None may be set or unset, which makes a difference to OSError's text.
         if getattr(error, name, error) is not value:
             with contextlib.suppress(AttributeError, TypeError):  # It is read-only.
                 object.__setattr__(error, name, value)
-    return error
-
-
-def _arguments(error: BaseException) -> tuple[Any, ...]:
-    """Constructor arguments of an exception; built-in ones sometimes have more than ``args``."""
-    reduced = error.__reduce__() if type(error).__module__ == "builtins" else ()
-    return reduced[1] if len(reduced) > 1 and isinstance(reduced[1], tuple) else error.args
 
 
 def _members(error: BaseException) -> dict[str, Any]:
@@ -106,27 +109,18 @@ def _members(error: BaseException) -> dict[str, Any]:
     return {name: value for name, value in members.items() if not name.startswith("__")}
 
 
-def _sendable(args: tuple[Any, ...]) -> tuple[Any, ...]:
-    return tuple(each if _pickled(each) else _text(each) for each in args)
-
-
 def _text(value: Any) -> str:
     with contextlib.suppress(Exception):
         return repr(value)
     return f"<{type(value).__qualname__}>"
 
 
-def _picklable(values: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if _pickled(value)}
-
-
-def _pickled(value: Any) -> bytes | None:
-    try:
-        data = dumps(value)
-        cloudpickle.loads(data)
+def _is_picklable(value: Any) -> bool:
+    try:  # An exception in it, which may refer to the outer one, must pickle by itself.
+        pickle.loads(_dumped(value, _ClassPickler))
     except Exception:
-        return None
-    return data
+        return False
+    return True
 
 
 # --- classes that the trainer has ---
@@ -153,28 +147,28 @@ def dumps(value: Any) -> bytes:
 
     Cloudpickle would send their definitions, and overwrite the trainer's class attributes.
     """
+    return _dumped(value, _Pickler)
+
+
+def _dumped(value: Any, pickler: type[_ClassPickler]) -> bytes:
     stream = io.BytesIO()
-    _Pickler(stream, protocol=5).dump(value)
+    pickler(stream, protocol=5).dump(value)
     return stream.getvalue()
 
 
-class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+class _ClassPickler(cloudpickle.Pickler):  # type: ignore[misc]
     def reducer_override(self, value: Any) -> Any:
         if isinstance(value, type) and value in _keys:
             return _class_of, (_keys[value],)
         return super().reducer_override(value)
 
 
+class _Pickler(_ClassPickler):
+    def reducer_override(self, value: Any) -> Any:
+        if isinstance(value, BaseException):
+            return reduce_exception(value)
+        return super().reducer_override(value)
+
+
 def _class_of(key: bytes) -> type:
     return _known[key]
-
-
-def exit_cause(exitcode: int | None) -> str:
-    """Describe how a process ended."""
-    if exitcode is None:
-        return "ended, in an unknown way"
-    if exitcode >= 0:
-        return f"exited with code {exitcode}"
-    with contextlib.suppress(ValueError):
-        return f"was killed by {signal.Signals(-exitcode).name} (signal {-exitcode})"
-    return f"was killed by signal {-exitcode}"

@@ -145,20 +145,22 @@ def test_exception_that_is_pickled_as_it_is():
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="Python has groups since 3.11")
 def test_exception_that_cannot_be_rebuilt():
-    restored = crossed(builtins.ExceptionGroup("several", [Holding()]))
+    error = type("Group", (builtins.ExceptionGroup,), {})("several", [Holding()])
+    error.args = ()
+    restored = crossed(error)
     assert type(restored) is RuntimeError
-    assert str(restored).startswith("ExceptionGroup: several ")
+    assert str(restored).startswith("Group: several ")
     assert "Traceback in worker process" in restored.__notes__[-1]
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="Python has groups since 3.11")
 def test_exception_group_keeps_its_members():
     group = builtins.ExceptionGroup
-    error = group("several", [Twice("y"), group("in", [ValueError("x")])])
+    error = group("several", [Twice("y"), group("in", [ValueError("x"), Holding()])])
     error.exceptions[0].add_note("in sample 3")
     restored = crossed(error)
     assert (type(restored), restored.message) == (group, "several")
     first, second = restored.exceptions
     assert (type(first), first.__notes__) == (Twice, ["in sample 3"])
-    assert str(second.exceptions[0]) == "x"
+    assert list(map(str, second.exceptions)) == ["x", "holding"]
     assert len(restored.__notes__) == 1

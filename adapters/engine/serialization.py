@@ -36,7 +36,7 @@ import numpy as np
 from adapters.alignment import ALIGNMENT_BYTES
 from adapters.engine.memory import FileName, SharedFile, map_private
 from adapters.engine.reducers import IMPORTERS, pickled_settings, reducers, take_over
-from adapters.failure import key_of, know
+from adapters.failure import key_of, know, reduce_exception
 from adapters.generator_search import (
     USE_RNG,
     generator_name,
@@ -327,6 +327,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
                 self._found(generator)
         if hasattr(type(value), "__del__") and is_users(type(value)):
             self.finalized.append(value)
+        if isinstance(value, BaseException):
+            return reduce_exception(value)
         if (renewed := _OF_A_PROCESS.get(type(value))) is not None:
             return renewed(value)
         if type(value) is memoryview:  # cloudpickle would make bytes of it.

@@ -11,10 +11,10 @@ Messages come in and answers go out, one at a time and in order:
     forget, plan number ------------------------->
 
 Each message is a pickle on the worker's own socket: after the first one, a function of this module
-and its arguments. A worker ends when its socket is closed, or when its parent ends. It imports no
-framework, unless the user's code does. A message computes one task, and its answers are small; the
-batches themselves are written to slots. Plans, and mappings of slots, are kept between messages,
-until their executor closes.
+and its arguments. A worker ends, with the processes that it has started, when its socket is closed
+or its parent ends. It imports no framework, unless the user's code does. A message computes one
+task, and its answers are small; the batches themselves are written to slots. Plans, and mappings of
+slots, are kept between messages, until their executor closes.
 """
 
 from __future__ import annotations
@@ -251,6 +251,7 @@ def take_over(parent: int, arguments: list[str], key: bytes, tracker: int | None
         key: Key by which ``multiprocessing`` authenticates processes of a family.
         tracker: Descriptor of the resource tracker, if it runs.
     """
+    os.setpgid(0, 0)  # Processes that user code starts end with the worker.
     process = multiprocessing.current_process()
     process.name, process.authkey = NAME, key
     sys.argv[:] = arguments
@@ -262,7 +263,7 @@ def take_over(parent: int, arguments: list[str], key: bytes, tracker: int | None
 def _leave_with(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(_PARENT_POLL_SECONDS)
-    os._exit(1)
+    _leave(1)
 
 
 def serve_fork(connection: Connection) -> None:
@@ -286,7 +287,7 @@ def serve_fork(connection: Connection) -> None:
     with contextlib.suppress(OSError), open("/proc/self/comm", "w") as name:
         name.write(NAME)
     sys.path[:], *facts = pickle.loads(connection.recv_bytes())
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _ignore_the_terminal()
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     # This thread never returns from user code or an import; the new one mustn't wait for that.
     user_code.renew_lock()
@@ -301,10 +302,15 @@ def serve_fork(connection: Connection) -> None:
 
 def serve(connection: Connection, *facts: Any) -> None:
     """Answer the process at the other end until it closes the connection; see ``take_over``."""
-    # Ctrl-C reaches the whole process group; the trainer handles it.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _ignore_the_terminal()
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     _answer(connection, *facts)
+
+
+def _ignore_the_terminal() -> None:
+    """Leave Ctrl-C to the trainer; and write to a terminal that stops background processes."""
+    for number in (signal.SIGINT, signal.SIGTTOU):
+        signal.signal(number, signal.SIG_IGN)
 
 
 def _answer(connection: Connection, *facts: Any) -> None:
@@ -321,4 +327,10 @@ def _answer(connection: Connection, *facts: Any) -> None:
     with contextlib.suppress(Exception):
         sys.stdout.flush()
         sys.stderr.flush()
-    os._exit(0)
+    _leave(0)
+
+
+def _leave(code: int) -> None:
+    """End, with the processes that user code has started; Python's resource tracker cleans up."""
+    os.killpg(0, signal.SIGTERM)
+    os._exit(code)

@@ -30,7 +30,6 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from adapters.engine.workermain import NAME, serve_fork
-from adapters.failure import exit_cause
 
 # Folder of this package; the trainer may have found it by a path that has changed since.
 _FOLDER = str(Path(__file__).parents[2])
@@ -208,9 +207,11 @@ class Worker:
     def bury(self) -> list[SentMessage]:
         """Record the process's end; returns the unanswered messages."""
         assert self._process is not None
+        with contextlib.suppress(ProcessLookupError):  # Processes that user code has started.
+            os.killpg(self.pid, signal.SIGTERM)
         exitcode = self._process.wait()  # It has ended already.
         with self._lock:
-            self.cause = exit_cause(exitcode)
+            self.cause = _cause(exitcode)
             left, self.unanswered = list(self.unanswered), collections.deque()
         self.channel.close()
         os.close(self.sentinel)
@@ -281,6 +282,17 @@ class _Fork:
             return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
         except (ChildProcessError, IndexError):  # Waited for by the user's code, or not started.
             return None
+
+
+def _cause(exitcode: int | None) -> str:
+    """Describe how a process ended."""
+    if exitcode is None:
+        return "ended, in an unknown way"
+    if exitcode >= 0:
+        return f"exited with code {exitcode}"
+    with contextlib.suppress(ValueError):
+        return f"was killed by {signal.Signals(-exitcode).name} (signal {-exitcode})"
+    return f"was killed by signal {-exitcode}"
 
 
 def resource_tracker_descriptor() -> int | None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from contextlib import suppress
+from typing import Any
 from unittest.mock import Mock
 
 import numpy as np
@@ -69,3 +71,15 @@ def test_idle_workers_that_were_killed_are_replaced(descriptors, new_processes, 
         assert np.concatenate([stream.next() for _ in range(6)]).tolist() == list(range(4, 26))
         stream.close()
     end_idle_workers()
+
+
+def with_helper(sample: Any) -> int:
+    return subprocess.Popen(["sleep", "100"]).pid
+
+
+def test_helpers_of_user_code_end_with_their_worker(new_processes):
+    with opened(Numbers(), "processes-1", 1, transform=with_helper) as engine:
+        pids = np.concatenate(read(engine, 3)).tolist()
+        assert all(map(psutil.pid_exists, pids))
+        workers()[0].kill()
+        wait_until(lambda: not any(map(psutil.pid_exists, pids)))

@@ -20,6 +20,7 @@ from adapters.errors import FileChangedError
 from tests.engine.executors import end_idle_workers, opened, read, streamed, wait_until, workers
 from tests.engine.scripts import ended, script
 from tests.engine.workloads import Numbers
+from tests.test_failure import Keyword
 
 
 def test_ctrl_c_while_memory_is_freed_keeps_no_worker(monkeypatch):
@@ -85,6 +86,12 @@ def test_classes_stay_as_they_are_in_the_trainer(new_processes):
         with pytest.raises(Refused) as caught:
             read(engine, 2)
         assert (caught.value.state, caught.value.number, Sample.state) == ("changed", 4, "changed")
+
+
+def test_exception_in_a_data_set_arrives():
+    """Though its constructor takes something else than ``args``."""
+    arrived = sent({"error": Keyword(3, why="three")})["error"]
+    assert (type(arrived), str(arrived), arrived.why) == (Keyword, "3: three", "three")
 
 
 class Unopened(Numbers):
