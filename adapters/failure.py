@@ -63,7 +63,8 @@ def reduce_exception(error: BaseException) -> Any:
     """Reduce an exception as ``__reduce__`` would; ``NotImplemented`` if it can't be rebuilt."""
     kind, args = type(error), error.args
     if kind.__module__ == "builtins":  # These sometimes take more than ``args``.
-        args = error.__reduce__()[1]  # type: ignore[index]
+        reduced: Any = error.__reduce__()
+        args = reduced[1]
     args = tuple(each if _is_picklable(each) else _text(each) for each in args)
     try:
         _made(kind, args)

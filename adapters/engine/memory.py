@@ -25,7 +25,6 @@ from __future__ import annotations
 import collections
 import contextlib
 import ctypes
-import itertools
 import logging
 import math
 import mmap
@@ -40,17 +39,13 @@ from numpy.typing import NDArray
 
 from adapters.alignment import ALIGNMENT_BYTES, aligned_empty
 
-_serials = itertools.count()
-
 
 class FileName(NamedTuple):
     """Name under which another process opens a shared file."""
 
     path: str
-    serial: int
-    """Distinguishes files that had the same path one after the other."""
     inode: int
-    """Inode of the file, to detect that a later file has the same path."""
+    """Inode of the file, which a later file with the same path doesn't have."""
 
 
 class SharedFile:
@@ -64,7 +59,7 @@ class SharedFile:
     def __init__(self) -> None:
         self._descriptor = os.memfd_create("loader-adapters", os.MFD_CLOEXEC)
         path = f"/proc/{os.getpid()}/fd/{self._descriptor}"
-        self.name = FileName(path, next(_serials), os.fstat(self._descriptor).st_ino)
+        self.name = FileName(path, os.fstat(self._descriptor).st_ino)
         _files.add(self)
 
     @property
@@ -180,12 +175,13 @@ class ArrayInSlot:
 class Slot(SharedFile):
     """One shared file in the trainer's process; arrays that refer to it stay valid."""
 
+    in_fork = False
+    """True if a forked process may hold it for ever."""
+
     def __init__(self) -> None:
         super().__init__()
         self.grow(mmap.PAGESIZE)
         self._memory = self.map()
-        self.loan: weakref.ref[Any] | None = None
-        """Object that all arrays in the slot refer to, while it is held."""
 
     def view(self) -> Any:
         """The slot's memory as a new object; arrays made from it keep that object alive."""
@@ -209,11 +205,9 @@ class Slots:
 
     def __init__(self, held: int) -> None:
         self._most_held = held
-        self._held: set[int] = set()
+        self._held: set[Slot] = set()
         self._free: collections.deque[Slot] = collections.deque()
         self._closed = False
-        self._forked: set[int] = set()
-        """Slots that are held in a forked process for ever."""
         _all.add(self)
 
     def take(self) -> Slot:
@@ -225,7 +219,8 @@ class Slots:
 
     def give_back(self, slot: Slot) -> None:
         """Take back a slot that no array refers to."""
-        if self._closed:
+        self._held.discard(slot)
+        if self._closed or slot.in_fork:
             slot.close()
         else:
             self._free.append(slot)
@@ -241,18 +236,9 @@ class Slots:
                 copies[-1][...] = array
             self.give_back(slot)
             return copies
-        self._held.add(id(slot))
-        slot.loan = weakref.ref(loan, lambda _: self._release(slot))
+        self._held.add(slot)
+        weakref.finalize(loan, self.give_back, slot).atexit = False
         return arrays
-
-    def _release(self, slot: Slot) -> None:
-        self._held.discard(id(slot))
-        slot.loan = None
-        if id(slot) in self._forked:
-            self._forked.discard(id(slot))
-            slot.close()
-        else:
-            self.give_back(slot)
 
     def close(self) -> None:
         """Free unused slots; held ones are freed with their arrays."""
@@ -266,7 +252,8 @@ _all: weakref.WeakSet[Slots] = weakref.WeakSet()
 
 def _leave_to_a_fork() -> None:
     for slots in list(_all):
-        slots._forked |= slots._held
+        for slot in list(slots._held):
+            slot.in_fork = True
 
 
 os.register_at_fork(before=_leave_to_a_fork)
@@ -302,12 +289,8 @@ class SlotWriter:
             return np.empty(shape, dtype)
         place = ArrayInSlot(self._end, shape, dtype)
         self._end += -(-place.nbytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
-        return self.array(place)
-
-    def array(self, place: ArrayInSlot) -> NDArray[Any]:
-        """Return the array at ``place``."""
-        if place.offset + place.nbytes > len(self._maps[-1][1]):
-            self._map(place.offset + place.nbytes)
+        if self._end > len(self._maps[-1][1]):
+            self._map(self._end)
         return _array(self._maps[-1][1], place)
 
     def put(self, array: NDArray[Any]) -> ArrayInSlot:
@@ -378,11 +361,7 @@ def room_for(window: int, workers: int) -> tuple[int, int]:
 def descriptors_left() -> int:
     """Descriptors that this process may still open, minus a reserve for the program."""
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    try:
-        used = len(os.listdir("/proc/self/fd"))
-    except OSError:
-        used = 64
-    return limit - used - max(_SPARE_DESCRIPTORS, limit // 8)
+    return limit - len(os.listdir("/proc/self/fd")) - max(_SPARE_DESCRIPTORS, limit // 8)
 
 
 # --- blocks of this process ---

@@ -21,11 +21,13 @@ import contextlib
 import logging
 import os
 import selectors
+import sys
 import threading
 import time
 from multiprocessing import connection
 from typing import Any
 
+from adapters.engine.memory import FileName
 from adapters.engine.tasks import InterpreterEndsError
 from adapters.engine.workermain import forget
 from adapters.engine.workerprocess import (
@@ -49,6 +51,7 @@ _AWAITED_SECONDS = 0.1
 _EXIT_SECONDS = 0.2
 # Time that ``close`` waits for killed processes.
 _END_SECONDS = 10.0
+_INSTALLED = sys.prefix, sys.base_prefix
 
 
 class Pool:
@@ -59,7 +62,7 @@ class Pool:
         self._one_is_idle = threading.Condition(self._lock)
         self._workers: set[Worker] = set()
         self._lessees: set[int] = set()
-        self._forgotten: collections.deque[int] = collections.deque()
+        self._forgotten: collections.deque[FileName] = collections.deque()
         self._ended = False
         self._thread: threading.Thread | None = None
         self._selector: selectors.BaseSelector | None = None
@@ -82,7 +85,7 @@ class Pool:
         with self._lock:
             return {worker.pid for worker in self._workers if worker.lessee is None}
 
-    def lease(self, lessee: Lessee, count: int, plan_number: int) -> list[Worker]:
+    def lease(self, lessee: Lessee, count: int, plan: FileName) -> list[Worker]:
         """Lease workers to an executor, preferably ones that have opened this plan before.
 
         Raises:
@@ -94,10 +97,10 @@ class Pool:
                 raise InterpreterEndsError("cannot start worker processes")
             self._lessees.add(id(lessee))
             self._await_draining(count)
-            self._end_the_outdated()
+            self._end_the_outdated(plan)
             leased = sorted(
                 self._idle_workers,
-                key=lambda worker: (plan_number in worker.opened_plans, worker.used),
+                key=lambda worker: (plan in worker.opened_plans, worker.used),
                 reverse=True,
             )[:count]
             for worker in leased:
@@ -127,14 +130,14 @@ class Pool:
             self._put_off(self._idle_workers)
             self._notify()
 
-    def forget(self, plan_number: int) -> None:
+    def forget(self, plan: FileName) -> None:
         """Have the workers forget a plan, after the tasks sent before.
 
         The pool's thread tells the workers, because the garbage collector may call this within a
         frame that is sending.
         """
         with self._lock:
-            self._forgotten.append(plan_number)
+            self._forgotten.append(plan)
             self._notify()
 
     def close(self) -> None:
@@ -190,11 +193,18 @@ class Pool:
             if not self._one_is_idle.wait(max(0.0, deadline - time.monotonic())):
                 return
 
-    def _end_the_outdated(self) -> None:
-        """End idle workers whose environment or resource tracker differs from a new process's."""
+    def _end_the_outdated(self, plan: FileName) -> None:
+        """End idle workers that differ from new ones in environment, resource tracker or modules.
+
+        One that has opened the plan keeps its modules.
+        """
         now = environment(), resource_tracker_descriptor()
-        for worker in self._idle_workers:
-            if (worker.environment, worker.tracker) != now:
+        idle = self._idle_workers
+        others = [worker for worker in idle if plan not in worker.opened_plans]
+        edited = _last_edit() if others else 0.0
+        for worker in idle:
+            stale = worker in others and worker.started_at < edited
+            if stale or (worker.environment, worker.tracker) != now:
                 worker.kill()
 
     def _put_off(self, workers: list[Worker]) -> None:
@@ -229,13 +239,13 @@ class Pool:
 
     def _tell_forgotten(self) -> None:
         while self._forgotten:
-            plan_number = self._forgotten.popleft()
+            plan = self._forgotten.popleft()
             with self._lock:
                 workers = list(self._workers)
             for worker in workers:
-                if plan_number in worker.opened_plans or plan_number in worker.awaited_plans:
-                    worker.opened_plans.discard(plan_number)
-                    worker.send(None, forget, plan_number)
+                if plan in worker.opened_plans or plan in worker.awaited_plans:
+                    worker.opened_plans.discard(plan)
+                    worker.send(None, forget, plan)
 
     def _selected(self) -> list[tuple[selectors.SelectorKey, int]]:
         assert self._selector is not None
@@ -279,9 +289,9 @@ class Pool:
             sent = worker.unanswered.popleft()
             if sent.task is None:
                 if not worker.used:
-                    self.start_seconds = time.monotonic() - worker.started_at
+                    self.start_seconds = time.time() - worker.started_at
                 worker.used = True
-                worker.opened_plans.add(sent.plan_number)
+                worker.opened_plans.add(sent.plan)
             lessee = worker.lessee
             if worker.is_idle:
                 self._put_off([worker])
@@ -317,6 +327,18 @@ class Pool:
         self._wake = -1, -1
         self._forgotten.clear()
         self._thread = None
+
+
+def _last_edit() -> float:
+    """Time of the latest change of a module's file, except for installed ones and the script."""
+    latest = 0.0
+    for name, module in list(sys.modules.items()):
+        # Not getattr, which would import some lazy modules.
+        file = getattr(module, "__dict__", {}).get("__file__")
+        if isinstance(file, str) and name != "__main__" and not file.startswith(_INSTALLED):
+            with contextlib.suppress(OSError):
+                latest = max(latest, os.stat(file).st_ctime)
+    return latest
 
 
 _of_other_processes: list[Pool] = []

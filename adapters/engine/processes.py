@@ -21,8 +21,6 @@ from collections.abc import Callable
 from typing import Any
 
 from adapters.batch.plan import Assembled, Plan
-from adapters.clock import Spent
-from adapters.cpus import usable_cpus
 from adapters.engine import workermain as remote
 from adapters.engine.executors import Settings
 from adapters.engine.memory import ArrayInSlot, Slot, Slots, room_for
@@ -37,10 +35,6 @@ from adapters.structure import unflatten
 
 log = logging.getLogger("adapters")
 
-# Work counts as waiting if it uses less than this share of a CPU, judged after this many answers of
-# each process. As many of the busiest as there are processes are left out, as the first ones may
-# include imports.
-_LOOKS, _WAITS = 3, 0.5
 # Tasks per worker if they are short, up to this time: it gets the next one before it is done.
 # Handing over a task takes 0.2 ms (two cores).
 _TASKS_AHEAD = 2
@@ -58,12 +52,9 @@ _IMPORTED = (
 class Processes(Executor):
     """Executor on worker processes.
 
-    More processes than CPUs only help with work that waits. They are started when the first batches
-    show that it does, and at once by later executors of the same plan.
-
     Args:
         plan: The plan to compute; sent once.
-        count: Maximum number of processes.
+        count: Number of processes.
         settings: The user's settings.
         lock: The dispatcher's lock; held whenever the executor's state changes.
         changed: Called, from the pool's thread, when a worker has become ready or has died.
@@ -85,10 +76,9 @@ class Processes(Executor):
             raise RuntimeError(NO_CHILDREN)
         if remote.opens_plan:
             raise RuntimeError(_IMPORTED)
-        super().__init__(count if plan.mostly_waits else min(count, usable_cpus()))
+        super().__init__(count)
         self.window, held = room_for(settings.window(count), count)
-        self._most, self._may_fork = count, settings.may_fork
-        self._taken: list[Spent] = []
+        self._may_fork = settings.may_fork
         self._plan, self._lock, self._changed = plan, lock, changed
         self._environment = dict(settings.environment)
         self._serialized = self._packed()
@@ -143,11 +133,11 @@ class Processes(Executor):
             self.restart()
 
     def _has_plan(self, worker: Worker) -> bool:
-        return self._serialized.plan_number in worker.opened_plans
+        return self._serialized.address.name in worker.opened_plans
 
     def _lease(self) -> None:
         missing = self.count - len(self._workers)
-        leased = self._pool.lease(self, missing, self._serialized.plan_number)
+        leased = self._pool.lease(self, missing, self._serialized.address.name)
         self._workers += leased
         for worker in leased:
             self._send_plan(worker)
@@ -155,7 +145,7 @@ class Processes(Executor):
 
     def _send_plan(self, worker: Worker) -> None:
         if not self._has_plan(worker):
-            opening = SentMessage(None, None, self._serialized.plan_number)
+            opening = SentMessage(None, None, self._serialized.address.name)
             surroundings = list(sys.path), _folder(), self._environment
             worker.send(opening, remote.open_plan, self._serialized.address, *surroundings)
 
@@ -174,7 +164,7 @@ class Processes(Executor):
         with self._lock:
             if self._closed:
                 return
-            self._pool.forget(self._serialized.plan_number)
+            self._pool.forget(self._serialized.address.name)
             self._former.append(self._serialized)
             self._serialized = plan
             self._close_former()
@@ -191,8 +181,8 @@ class Processes(Executor):
         """Free the earlier plans, but for those that workers may still have to open for a task."""
         if not self._former:
             return
-        awaited = {number for worker in self._workers for number in worker.awaited_plans}
-        for plan in [each for each in self._former if each.plan_number not in awaited]:
+        awaited = {name for worker in self._workers for name in worker.awaited_plans}
+        for plan in [each for each in self._former if each.address.name not in awaited]:
             self._former.remove(plan)
             plan.close()
 
@@ -211,7 +201,7 @@ class Processes(Executor):
             if future not in self._in_slots:
                 self._in_slots[future] = self._slots.take()
         places = [(future.key, self._in_slots[future].name) for future in task.batches]
-        sent = SentMessage(task, done, self._serialized.plan_number)
+        sent = SentMessage(task, done, self._serialized.address.name)
         workers = sorted(self._able, key=lambda each: len(each.unanswered))
         # Up to the first worker that accepts it.
         return any(
@@ -261,7 +251,7 @@ class Processes(Executor):
         """
         with self._lock:
             self._closed, self._workers = True, []
-        self._pool.forget(self._serialized.plan_number)
+        self._pool.forget(self._serialized.address.name)
         self._pool.give_back(self, for_good=True)
         for plan in (self._serialized, *self._former):
             plan.close()
@@ -328,28 +318,7 @@ class Processes(Executor):
                 future.note_error(answer.restore())
                 continue
             task.seconds += answer.spent.seconds
-            self._look_at(answer.spent)
             future.memory = answer
-
-    def _look_at(self, spent: Spent) -> None:
-        """Lease the other processes, if they would help."""
-        looked = len(self._taken) >= _LOOKS * self.count
-        if self.count == self._most or looked or spent.noisy:
-            return
-        self._taken.append(spent)
-        if len(self._taken) == _LOOKS * self.count:
-            usual = sorted(self._taken, key=lambda each: each.busy_seconds)[: -self.count]
-            total = sum(spent.own_seconds for spent in usual)
-            busy = sum(spent.busy_seconds for spent in usual)
-            if busy >= _WAITS * total:
-                return
-            self.count = self._most
-            self._plan.mostly_waits = True
-            try:
-                self._lease()
-            except (OSError, RuntimeError) as error:
-                log.warning("no more worker processes could be started: %s", error)
-                self.count = self._most = len(self._workers)
 
 
 def _folder() -> str:

@@ -86,11 +86,6 @@ class Address(NamedTuple):
     imports: tuple[str, ...] = ()
     """Modules to import before the plan is opened."""
 
-    @property
-    def plan_number(self) -> int:
-        """Number of the plan, unique in the trainer's process."""
-        return self.name.serial
-
 
 class Obstacle(NamedTuple):
     """Reason not to send a plan to processes; false if there is none."""
@@ -134,11 +129,6 @@ class SerializedPlan:
                 memory[start : start + length] = part
             memory[end:] = places.tobytes()
         self.address = Address(self._file.name, end, imports)
-
-    @property
-    def plan_number(self) -> int:
-        """Number of the plan, unique in this process."""
-        return self.address.plan_number
 
     def close(self) -> None:
         """Free the memory, once no worker maps it."""

@@ -224,13 +224,11 @@ class Trial:
         return Choice("threads", count, min(2 * count, _MOST_WAITING_THREADS), reason)
 
     def _of_processes(self, measured: str) -> Choice:
-        count = self._cpus
-        number, cost = f"{count}", self._cost
+        count, cost = self._cpus, self._cost
         if self._waits:
             most = max(count, min(_MOST_WAITING_PROCESSES, _WAITING_PROCESSES_PER_CPU * count))
-            count = max(count, self._at_once(most))
-            number, cost = f"{number} to {count}", self._waiting
-        reason = f'workers="auto": {number} processes ({cost}; {measured})'
+            count, cost = max(count, self._at_once(most)), self._waiting
+        reason = f'workers="auto": {count} processes ({cost}; {measured})'
         return Choice("processes", count, reason=reason)
 
     def _at_once(self, most: int) -> int:

@@ -8,7 +8,7 @@ Messages come in and answers go out, one at a time and in order:
             <------------------------------- b""   has imported what the plan needs
     work, Address, Places ----------------------->
             <--------------------------- answers
-    forget, plan number ------------------------->
+    forget, FileName ---------------------------->
 
 Each message is a pickle on the worker's own socket: after the first one, a function of this module
 and its arguments. A worker ends, with the processes that it has started, when its socket is closed
@@ -88,7 +88,7 @@ def _pickled(answer: Answer) -> bytes:
 
 def _compute(address: Address, key: BatchKey, name: FileName) -> Written:
     started = Spent.now()
-    slot = _open_plans[address.plan_number].slot(name)
+    slot = _open_plans[address.name].slot(name)
     slot.start_over()
     assembled = _plan(address).batch(key, slot.allocate)
     leaves, treedef = flatten(assembled.batch)
@@ -114,19 +114,18 @@ class _OpenPlan:
         """None if it couldn't be opened yet."""
         self.finalized: list[Any] = []
         """Objects in the plan whose ``__del__`` is the user's."""
-        self._slots: dict[int, SlotWriter] = {}
+        self._slots: dict[FileName, SlotWriter] = {}
 
     def slot(self, name: FileName) -> SlotWriter:
         """Return the slot with this name, mapped; unmap those that the trainer has closed."""
-        if name.serial not in self._slots:
+        if name not in self._slots:
             self._slots = {at: slot for at, slot in self._slots.items() if slot.is_open}
-            self._slots[name.serial] = SlotWriter(name)
-        return self._slots[name.serial]
+            self._slots[name] = SlotWriter(name)
+        return self._slots[name]
 
 
-_open_plans: dict[int, _OpenPlan] = {}
-"""By plan number."""
-_latest = -1
+_open_plans: dict[FileName, _OpenPlan] = {}
+_latest: FileName | None = None
 """Plan whose places were entered last."""
 opens_plan = False
 """True while this worker imports what a plan needs."""
@@ -137,13 +136,11 @@ def open_plan(address: Address, path: list[str], folder: str, environment: dict[
 
     Errors are suppressed: the next message tries again, and reports them to the reader.
     """
-    opened = _open_plans.setdefault(address.plan_number, _OpenPlan())
+    opened = _open_plans.setdefault(address.name, _OpenPlan())
     opened.path, opened.folder, opened.environment = path, folder, environment
     _enter(address)
     with contextlib.suppress(BaseException):
-        _forget_changed_modules()
         _plan(address)
-    _remember_modules()
     return b""
 
 
@@ -158,9 +155,9 @@ _kept: list[Any] = []
 """Copies that can't be of that class."""
 
 
-def forget(number: int) -> None:
+def forget(name: FileName) -> None:
     """Drop a plan whose executor has closed or has sent a newer one, and its slots."""
-    dropped = _open_plans.pop(number, None)
+    dropped = _open_plans.pop(name, None)
     for copy in dropped.finalized if dropped else ():
         try:
             object.__setattr__(copy, "__class__", _Dropped)
@@ -171,13 +168,13 @@ def forget(number: int) -> None:
 def _enter(address: Address) -> None:
     """Look for modules and files where the trainer did when it sent the plan."""
     global _latest
-    if address.plan_number != _latest:
-        opened = _open_plans[address.plan_number]
+    if address.name != _latest:
+        opened = _open_plans[address.name]
         sys.path[:] = opened.path
         os.environ.update(opened.environment)
         with contextlib.suppress(OSError):
             os.chdir(opened.folder)
-        _latest = address.plan_number
+        _latest = address.name
 
 
 _NOT_OPENED = (
@@ -189,7 +186,7 @@ _NOT_OPENED = (
 
 def _plan(address: Address) -> Plan:
     global opens_plan
-    opened = _open_plans[address.plan_number]
+    opened = _open_plans[address.name]
     if opened.plan is None:
         opens_plan = True
         try:
@@ -200,38 +197,6 @@ def _plan(address: Address) -> Plan:
         finally:
             opens_plan = False
     return opened.plan
-
-
-_INSTALLED = (sys.prefix, sys.base_prefix)
-_seen: dict[str, Any] = {}
-"""Source files of modules, without installed ones, and their modification times."""
-
-
-def _remember_modules() -> None:
-    for module in list(sys.modules.values()):
-        file = getattr(module, "__file__", None)
-        if module is sys.modules.get("__main__"):
-            continue  # In a fork, the training script.
-        if isinstance(file, str) and file not in _seen and not file.startswith(_INSTALLED):
-            _seen[file] = _changed(file)
-
-
-def _forget_changed_modules() -> None:
-    """Drop the user's modules if any was edited since, so that they are imported again."""
-    if all(_changed(file) == then for file, then in _seen.items()):
-        return
-    for name, module in list(sys.modules.items()):
-        file = getattr(module, "__file__", None)
-        if file in _seen and not name.startswith("adapters") and name != "__main__":
-            del sys.modules[name]
-    _seen.clear()
-
-
-def _changed(file: str) -> int | None:
-    try:
-        return os.stat(file).st_mtime_ns
-    except OSError:
-        return None
 
 
 # --- main loop ---

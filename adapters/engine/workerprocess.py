@@ -29,6 +29,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from adapters.engine.memory import FileName
 from adapters.engine.workermain import NAME, serve_fork
 
 # Folder of this package; the trainer may have found it by a path that has changed since.
@@ -40,6 +41,7 @@ import pickle
 from multiprocessing.connection import Connection
 connection = Connection(int(sys.argv[1]))
 sys.path[:], *facts = pickle.loads(connection.recv_bytes())
+from adapters.engine.memory import FileName
 from adapters.engine.workermain import serve
 serve(connection, *facts)
 """
@@ -54,8 +56,8 @@ class SentMessage(NamedTuple):
     """None if a plan is to be opened."""
     done: Any
     """Callback to report the task done."""
-    plan_number: int
-    """``SerializedPlan.plan_number``."""
+    plan: FileName
+    """Name of the ``SerializedPlan``."""
 
 
 class Lessee(Protocol):
@@ -112,7 +114,7 @@ class Worker:
             os.close(held)
         self.pid = self._process.pid
         self.environment = environment()
-        self.started_at = time.monotonic()
+        self.started_at = time.time()
         self.used = False
         """True if it has opened a plan, so that its start is over."""
         self._unsent = unsent
@@ -120,8 +122,8 @@ class Worker:
             certain = os.pidfd_open(self.pid)
             os.close(self.sentinel)
             self.sentinel = certain
-        self.opened_plans: set[int] = set()
-        """Numbers of the plans that it has opened."""
+        self.opened_plans: set[FileName] = set()
+        """Plans that it has opened."""
         self.unanswered: collections.deque[SentMessage] = collections.deque()
         """Messages that it will answer, oldest first."""
         self.lessee: Lessee | None = None
@@ -193,9 +195,9 @@ class Worker:
                 self.channel.flush()
 
     @property
-    def awaited_plans(self) -> set[int]:
-        """Numbers of the plans that unanswered messages refer to."""
-        return {sent.plan_number for sent in tuple(self.unanswered)}
+    def awaited_plans(self) -> set[FileName]:
+        """Plans that unanswered messages refer to."""
+        return {sent.plan for sent in tuple(self.unanswered)}
 
     def kill(self) -> None:
         """End the process now; the pool's thread notices its end."""

@@ -232,7 +232,7 @@ def test_forgetting_waits_for_no_sending():
         (worker,) = executor._workers
         with worker._lock:
             forgetting = threading.Thread(
-                target=pool.shared_pool().forget, args=(executor._serialized.plan_number,)
+                target=pool.shared_pool().forget, args=(executor._serialized.address.name,)
             )
             forgetting.start()
             forgetting.join(20)
