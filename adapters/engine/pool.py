@@ -166,7 +166,7 @@ class Pool:
             except RuntimeError:
                 self._thread = None
                 raise
-        worker = Worker(self._notify, self._close_in_fork if lessee.may_fork() else None)
+        worker = Worker(self._close_in_fork if lessee.may_fork() else None)
         worker.lessee = lessee
         self._workers.add(worker)
         self._selector.register(worker.channel, selectors.EVENT_READ, worker)
@@ -251,21 +251,11 @@ class Pool:
         assert self._selector is not None
         with self._lock:
             late = [w.deadline for w in self._workers if w.lessee is None and not w.killed]
-            for worker in self._workers:
-                # A worker's messages, and its readiness for more data if there is unsent data.
-                key = self._selector.get_map().get(worker.channel)
-                wanted = selectors.EVENT_READ
-                if worker.channel.is_full:
-                    wanted |= selectors.EVENT_WRITE
-                if key is not None and key.events != wanted:
-                    self._selector.modify(worker.channel, wanted, worker)
         timeout = max(0.0, min(late) - time.monotonic()) if late else None
         return self._selector.select(timeout)
 
     def _look_at(self, worker: Worker, what: Any) -> None:
         dead = what == worker.sentinel
-        if worker.channel.is_full:
-            worker.send_remaining()
         try:
             while messages := worker.channel.take():
                 for message in messages:

@@ -22,16 +22,17 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
+import io
 import multiprocessing
 import os
 import pickle
 import signal
+import struct
 import sys
 import threading
 import time
 from dataclasses import dataclass
 from multiprocessing import resource_tracker
-from multiprocessing.connection import Connection
 from typing import Any
 
 import numpy as np
@@ -39,7 +40,7 @@ import numpy as np
 from adapters import user_code
 from adapters.batch.plan import BatchKey, Plan
 from adapters.clock import Spent
-from adapters.engine.memory import FileName, SlotWriter, close_inherited
+from adapters.engine.memory import FileName, SlotWriter, close_inherited, map_private
 from adapters.engine.serialization import Address, load_plan
 from adapters.errors import note
 from adapters.failure import Failure, dumps
@@ -201,6 +202,9 @@ def _plan(address: Address) -> Plan:
 
 # --- main loop ---
 
+LENGTH = struct.Struct("Q")
+"""Length of an answer, which precedes it."""
+
 NAME = "adapters-worker"
 """Name of a worker, and last argument of its command line."""
 # Interval at which a computing worker checks that its parent is alive; it may have been killed.
@@ -231,7 +235,14 @@ def _leave_with(parent: int) -> None:
     _leave(1)
 
 
-def serve_fork(connection: Connection) -> None:
+def call_in_file(name: FileName) -> bytes | None:
+    """Handle a message that lies in shared memory."""
+    function, *arguments = pickle.loads(map_private(name))
+    answer: bytes | None = function(*arguments)
+    return answer
+
+
+def serve_fork(stream: io.BufferedRWPair) -> None:
     """Serve in a fork of the trainer, without the trainer's signal handlers, input and garbage.
 
     All signals are blocked at first. The worker is a new thread, because libraries have state for
@@ -251,7 +262,7 @@ def serve_fork(connection: Connection) -> None:
     np.random.seed()  # ``random`` does that by itself.
     with contextlib.suppress(OSError), open("/proc/self/comm", "w") as name:
         name.write(NAME)
-    sys.path[:], *facts = pickle.loads(connection.recv_bytes())
+    sys.path[:], *facts = pickle.load(stream)
     _ignore_the_terminal()
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     # This thread never returns from user code or an import; the new one mustn't wait for that.
@@ -260,16 +271,16 @@ def serve_fork(connection: Connection) -> None:
         spec: Any = getattr(module, "__spec__", None)
         if getattr(spec, "_initializing", False):
             spec._initializing = False
-    thread = threading.Thread(target=_answer, args=(connection, *facts), daemon=True)
+    thread = threading.Thread(target=_answer, args=(stream, *facts), daemon=True)
     thread.start()
     thread.join()
 
 
-def serve(connection: Connection, *facts: Any) -> None:
-    """Answer the process at the other end until it closes the connection; see ``take_over``."""
+def serve(stream: io.BufferedRWPair, *facts: Any) -> None:
+    """Answer the process at the other end until it closes the socket; see ``take_over``."""
     _ignore_the_terminal()
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-    _answer(connection, *facts)
+    _answer(stream, *facts)
 
 
 def _ignore_the_terminal() -> None:
@@ -278,14 +289,16 @@ def _ignore_the_terminal() -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
-def _answer(connection: Connection, *facts: Any) -> None:
+def _answer(stream: io.BufferedRWPair, *facts: Any) -> None:
     take_over(*facts)
     try:
         while True:
-            function, *arguments = pickle.loads(connection.recv_bytes())
+            function, *arguments = pickle.load(stream)
             answer = function(*arguments)
             if answer is not None:
-                connection.send_bytes(answer)
+                stream.write(LENGTH.pack(len(answer)))
+                stream.write(answer)
+                stream.flush()
     except (EOFError, OSError):
         pass
     # Threads left by user code or a framework must not delay the exit.

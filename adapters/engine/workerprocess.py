@@ -18,38 +18,37 @@ import multiprocessing
 import os
 import pickle
 import signal
-import struct
+import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from multiprocessing import resource_tracker
-from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
-from adapters.engine.memory import FileName
-from adapters.engine.workermain import NAME, serve_fork
+from adapters.engine.memory import FileName, SharedFile
+from adapters.engine.workermain import LENGTH, NAME, call_in_file, serve_fork
 
 # Folder of this package; the trainer may have found it by a path that has changed since.
 _FOLDER = str(Path(__file__).parents[2])
 _PROGRAM = """\
 import sys
 sys.path[:] = [place for place in sys.path if place]  # Not modules of the working directory.
-import pickle
-from multiprocessing.connection import Connection
-connection = Connection(int(sys.argv[1]))
-sys.path[:], *facts = pickle.loads(connection.recv_bytes())
-from adapters.engine.memory import FileName
+import pickle, socket
+stream = socket.socket(fileno=int(sys.argv[1])).makefile("rwb")
+sys.path[:], *facts = pickle.load(stream)
 from adapters.engine.workermain import serve
-serve(connection, *facts)
+serve(stream, *facts)
 """
 # Pytest changes it for each phase of a test.
 _VOLATILE = {"PYTEST_CURRENT_TEST"}
 
 
-class SentMessage(NamedTuple):
+@dataclass(eq=False)
+class SentMessage:
     """A message to a worker that it will answer."""
 
     task: Any
@@ -58,6 +57,8 @@ class SentMessage(NamedTuple):
     """Callback to report the task done."""
     plan: FileName
     """Name of the ``SerializedPlan``."""
+    file: SharedFile | None = None
+    """The message, if it is long."""
 
 
 class Lessee(Protocol):
@@ -77,13 +78,12 @@ class Worker:
     """One process, with the environment at the time of its start.
 
     Args:
-        unsent: Called when a message could not be sent whole; the pool's thread sends the rest.
         leave: Makes the worker a fork of this process, and is called there, to close descriptors
             that belong to the trainer. None starts a fresh interpreter.
     """
 
-    def __init__(self, unsent: Callable[[], None], leave: Callable[[], None] | None = None) -> None:
-        here, there = multiprocessing.Pipe()
+    def __init__(self, leave: Callable[[], None] | None = None) -> None:
+        here, there = socket.socketpair()
         self.channel = Channel(here)
         # Used if the system has no process descriptors (before Linux 5.3): it is closed when the
         # worker and everything it forked have ended.
@@ -101,6 +101,7 @@ class Worker:
                 passed = [held, *([] if tracker is None else [tracker])]
                 self._process = _spawn(there.fileno(), passed)
             self.tracker = tracker
+            there.close()
             self._introduce(tracker)
         except BaseException:
             if self._process is not None:  # Ctrl-C came during the start.
@@ -117,7 +118,6 @@ class Worker:
         self.started_at = time.time()
         self.used = False
         """True if it has opened a plan, so that its start is over."""
-        self._unsent = unsent
         with contextlib.suppress(AttributeError, OSError):  # Some builds of Python lack it.
             certain = os.pidfd_open(self.pid)
             os.close(self.sentinel)
@@ -156,14 +156,14 @@ class Worker:
         arguments = list(map(str, sys.argv))  # Plain, as the worker has no places of modules yet.
         facts = [*sys.path, _FOLDER], os.getpid(), arguments, key, tracker
         with contextlib.suppress(OSError):  # It has died; its sentinel reports that.
-            self.channel.put(pickle.dumps(facts))
+            self.channel.introduce(pickle.dumps(facts))
 
-    def _serve(self, there: Connection, leave: Callable[[], None]) -> None:
+    def _serve(self, there: socket.socket, leave: Callable[[], None]) -> None:
         """Run the worker, in the forked process."""
         self.channel.close()
         os.close(self.sentinel)
         leave()
-        serve_fork(there)
+        serve_fork(there.makefile("rwb"))
 
     def send(self, sent: Any, *message: Any) -> bool:
         """Send the worker a message; ``sent`` comes back with the answer.
@@ -173,6 +173,12 @@ class Worker:
             ``died`` then.
         """
         data = pickle.dumps(message, 5)
+        if len(data) > _MOST_SOCKET_BYTES:
+            sent.file = SharedFile()
+            sent.file.grow(len(data))
+            with sent.file.map() as memory:
+                memory[: len(data)] = data
+            data = pickle.dumps((call_in_file, sent.file.name), 5)
         with self._lock:
             if self.dead:
                 return False
@@ -180,19 +186,13 @@ class Worker:
                 self.unanswered.append(sent)
             try:
                 self.channel.put(data)
-            except OSError:
+            except OSError as error:
                 if sent is not None:
                     self.unanswered.pop()
+                if isinstance(error, BlockingIOError):
+                    self.kill()
                 return False
-            if self.channel.is_full:
-                self._unsent()
         return True
-
-    def send_remaining(self) -> None:
-        """Send unsent data, once the socket accepts more; a dead worker is noticed elsewhere."""
-        with self._lock, contextlib.suppress(OSError):
-            if not self.dead:
-                self.channel.flush()
 
     @property
     def awaited_plans(self) -> set[FileName]:
@@ -314,103 +314,63 @@ def environment() -> dict[str, str]:
 
 # --- its channel ---
 
-_SHORT, _LONG = struct.Struct("!i"), struct.Struct("!iQ")
-_MOST_SHORT = 2**31 - 1
+# Length of a message from which it lies in shared memory: several shorter ones fit into the
+# system's buffer of a socket, 208 KiB.
+_MOST_SOCKET_BYTES = 2**14
 _CHUNK_BYTES = 2**18
 
 
 class Channel:
-    """Channel of messages to and from a worker: the trainer's end of the socket. It never waits.
+    """Channel of messages to and answers from a worker: the trainer's end of a socket.
 
-    Data that the system doesn't accept at once is kept and sent when the worker reads on. So a
-    worker with a long task, or one that waits for its answer to be read, blocks no thread. Messages
-    have the format of ``multiprocessing``'s connection at the other end: the length, then the
-    bytes.
+    It never waits, so a worker with a long task, or one that waits for its answer to be read,
+    blocks no thread. The system has room for several messages, as long ones lie in shared memory.
     """
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-        self._descriptor = connection.fileno()
-        os.set_blocking(self._descriptor, False)
-        self._unsent: collections.deque[tuple[memoryview, list[int]]] = collections.deque()
-        """Messages, and the numbers of bytes sent of each. Ctrl-C may interrupt between any two
-        Python steps, so they are written and noted within one C call, and summed up later."""
-        self._heard = bytearray()
+    def __init__(self, end: socket.socket) -> None:
+        self._socket = end
+        self.fileno = end.fileno
+        self._received = bytearray()
 
-    def fileno(self) -> int:
-        """Descriptor, for a selector."""
-        return self._descriptor
-
-    @property
-    def is_full(self) -> bool:
-        """True if there is unsent data."""
-        return bool(self._unsent)
+    def introduce(self, message: bytes) -> None:
+        """Send the first message, of any length, to a worker that is about to read it."""
+        self._socket.sendall(message)
+        self._socket.setblocking(False)
 
     def put(self, message: bytes) -> None:
-        """Send a message, now or in ``flush``.
+        """Send a message of up to 16 KiB.
 
         Raises:
+            BlockingIOError: The worker hasn't read for so long that it doesn't fit.
             OSError: The other end is gone.
         """
-        size = len(message)
-        head = _SHORT.pack(size) if size <= _MOST_SHORT else _LONG.pack(-1, size)
-        self._unsent.append((memoryview(head + message), []))
-        self.flush()
-
-    def flush(self) -> None:
-        """Send as much as the system accepts now.
-
-        Raises:
-            OSError: The other end is gone; unsent data is dropped.
-        """
-        try:
-            while self._unsent:
-                message, counts = self._unsent[0]
-                if left := message[sum(counts) :]:
-                    counts.extend(map(os.write, (self._descriptor,), (left,)))
-                else:
-                    self._unsent.popleft()
-        except BlockingIOError:
-            pass
-        except OSError:
-            self._unsent.clear()
-            raise
+        if self._socket.send(message) < len(message):
+            raise BlockingIOError
 
     def take(self) -> list[bytes]:
-        """Return the complete messages received so far; empty if there is none.
+        """Return the complete answers received so far; empty if there is none.
 
         Raises:
             EOFError: There is none, and the other end has closed.
             OSError: The connection broke.
         """
-        ended = False
+        answers, received, ended = [], self._received, False
         try:
-            while chunk := os.read(self._descriptor, _CHUNK_BYTES):
-                self._heard += chunk
+            while chunk := self._socket.recv(_CHUNK_BYTES):
+                received += chunk
             ended = True
         except BlockingIOError:
             pass
-        messages = []
-        while (message := self._next()) is not None:
-            messages.append(message)
-        if ended and not messages:
+        while len(received) >= LENGTH.size:
+            end = LENGTH.size + LENGTH.unpack_from(received)[0]
+            if len(received) < end:
+                break
+            answers.append(bytes(memoryview(received)[LENGTH.size : end]))
+            del received[:end]
+        if ended and not answers:
             raise EOFError
-        return messages
-
-    def _next(self) -> bytes | None:
-        if len(self._heard) < _SHORT.size:
-            return None
-        (size,), begin = _SHORT.unpack_from(self._heard), _SHORT.size
-        if size < 0:
-            if len(self._heard) < _LONG.size:
-                return None
-            (_, size), begin = _LONG.unpack_from(self._heard), _LONG.size
-        if len(self._heard) < begin + size:
-            return None
-        message = bytes(memoryview(self._heard)[begin : begin + size])
-        del self._heard[: begin + size]
-        return message
+        return answers
 
     def close(self) -> None:
-        """Close the connection."""
-        self._connection.close()
+        """Close the socket."""
+        self._socket.close()
