@@ -169,7 +169,7 @@ class Pool:
         worker = Worker(self._close_in_fork if lessee.may_fork() else None)
         worker.lessee = lessee
         self._workers.add(worker)
-        self._selector.register(worker.channel, selectors.EVENT_READ, worker)
+        self._selector.register(worker.socket, selectors.EVENT_READ, worker)
         self._selector.register(worker.sentinel, selectors.EVENT_READ, worker)
         return worker
 
@@ -180,7 +180,7 @@ class Pool:
         for descriptor in self._wake:
             os.close(descriptor)
         for worker in self._workers:
-            worker.channel.close()
+            worker.socket.close()
             os.close(worker.sentinel)
         self._thread, self._wake = None, (-1, -1)
 
@@ -257,7 +257,7 @@ class Pool:
     def _look_at(self, worker: Worker, what: Any) -> None:
         dead = what == worker.sentinel
         try:
-            while messages := worker.channel.take():
+            while messages := worker.take():
                 for message in messages:
                     self._hear(worker, message)
                 if not dead:
@@ -270,7 +270,7 @@ class Pool:
                 worker.kill()
                 with self._lock:
                     assert self._selector is not None
-                    self._selector.unregister(worker.channel)
+                    self._selector.unregister(worker.socket)
         if dead:
             self._bury(worker)
 
@@ -292,8 +292,8 @@ class Pool:
     def _bury(self, worker: Worker) -> None:
         assert self._selector is not None
         self._selector.unregister(worker.sentinel)
-        if worker.channel in self._selector.get_map():
-            self._selector.unregister(worker.channel)
+        if worker.socket in self._selector.get_map():
+            self._selector.unregister(worker.socket)
         with self._lock:
             left = worker.bury()
             self._workers.discard(worker)

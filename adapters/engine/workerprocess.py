@@ -3,8 +3,10 @@
 It is a fresh interpreter, which doesn't import ``__main__`` and inherits no locks and no devices.
 Of the trainer's descriptors it gets standard output, standard error, and one end of a socket, which
 carries everything else. If the front end allows it, it is a fork of the trainer instead, which has
-imported everything already. ``Worker.send`` may be called from any thread, and never waits;
-everything else belongs to the pool.
+imported everything already.
+
+``Worker.send`` may be called from any thread, and never waits: the socket's buffer has room for
+several messages, as long ones lie in shared memory. Everything else belongs to the pool.
 """
 
 from __future__ import annotations
@@ -43,6 +45,10 @@ sys.path[:], *facts = pickle.load(stream)
 from adapters.engine.workermain import serve
 serve(stream, *facts)
 """
+# Length of a message from which it lies in shared memory: several shorter ones fit into the
+# system's buffer of a socket, 208 KiB.
+_MOST_SOCKET_BYTES = 2**14
+_CHUNK_BYTES = 2**18
 # Pytest changes it for each phase of a test.
 _VOLATILE = {"PYTEST_CURRENT_TEST"}
 
@@ -83,8 +89,8 @@ class Worker:
     """
 
     def __init__(self, leave: Callable[[], None] | None = None) -> None:
-        here, there = socket.socketpair()
-        self.channel = Channel(here)
+        self.socket, there = socket.socketpair()
+        self._received = bytearray()
         # Used if the system has no process descriptors (before Linux 5.3): it is closed when the
         # worker and everything it forked have ended.
         self.sentinel, held = os.pipe()
@@ -103,11 +109,12 @@ class Worker:
             self.tracker = tracker
             there.close()
             self._introduce(tracker)
+            self.socket.setblocking(False)
         except BaseException:
             if self._process is not None:  # Ctrl-C came during the start.
                 self._process.kill()
                 self._process.wait()
-            self.channel.close()
+            self.socket.close()
             os.close(self.sentinel)
             raise
         finally:
@@ -156,11 +163,11 @@ class Worker:
         arguments = list(map(str, sys.argv))  # Plain, as the worker has no places of modules yet.
         facts = [*sys.path, _FOLDER], os.getpid(), arguments, key, tracker
         with contextlib.suppress(OSError):  # It has died; its sentinel reports that.
-            self.channel.introduce(pickle.dumps(facts))
+            self.socket.sendall(pickle.dumps(facts))
 
     def _serve(self, there: socket.socket, leave: Callable[[], None]) -> None:
         """Run the worker, in the forked process."""
-        self.channel.close()
+        self.socket.close()
         os.close(self.sentinel)
         leave()
         serve_fork(there.makefile("rwb"))
@@ -185,14 +192,40 @@ class Worker:
             if sent is not None:
                 self.unanswered.append(sent)
             try:
-                self.channel.put(data)
-            except OSError as error:
-                if sent is not None:
-                    self.unanswered.pop()
-                if isinstance(error, BlockingIOError):
-                    self.kill()
-                return False
-        return True
+                if self.socket.send(data) == len(data):
+                    return True
+                self.kill()
+            except BlockingIOError:
+                self.kill()  # It hasn't read for long.
+            except OSError:
+                pass
+            if sent is not None:
+                self.unanswered.pop()
+            return False
+
+    def take(self) -> list[bytes]:
+        """Return the complete answers received so far; empty if there is none.
+
+        Raises:
+            EOFError: There is none, and the worker has closed its end.
+            OSError: The connection broke.
+        """
+        answers, received, ended = [], self._received, False
+        try:
+            while chunk := self.socket.recv(_CHUNK_BYTES):
+                received += chunk
+            ended = True
+        except BlockingIOError:
+            pass
+        while len(received) >= LENGTH.size:
+            end = LENGTH.size + LENGTH.unpack_from(received)[0]
+            if len(received) < end:
+                break
+            answers.append(bytes(memoryview(received)[LENGTH.size : end]))
+            del received[:end]
+        if ended and not answers:
+            raise EOFError
+        return answers
 
     @property
     def awaited_plans(self) -> set[FileName]:
@@ -215,7 +248,7 @@ class Worker:
         with self._lock:
             self.cause = _cause(exitcode)
             left, self.unanswered = list(self.unanswered), collections.deque()
-        self.channel.close()
+        self.socket.close()
         os.close(self.sentinel)
         return left
 
@@ -310,67 +343,3 @@ def resource_tracker_descriptor() -> int | None:
 def environment() -> dict[str, str]:
     """Environment that a new process would start with, without volatile variables."""
     return {name: value for name, value in os.environ.items() if name not in _VOLATILE}
-
-
-# --- its channel ---
-
-# Length of a message from which it lies in shared memory: several shorter ones fit into the
-# system's buffer of a socket, 208 KiB.
-_MOST_SOCKET_BYTES = 2**14
-_CHUNK_BYTES = 2**18
-
-
-class Channel:
-    """Channel of messages to and answers from a worker: the trainer's end of a socket.
-
-    It never waits, so a worker with a long task, or one that waits for its answer to be read,
-    blocks no thread. The system has room for several messages, as long ones lie in shared memory.
-    """
-
-    def __init__(self, end: socket.socket) -> None:
-        self._socket = end
-        self.fileno = end.fileno
-        self._received = bytearray()
-
-    def introduce(self, message: bytes) -> None:
-        """Send the first message, of any length, to a worker that is about to read it."""
-        self._socket.sendall(message)
-        self._socket.setblocking(False)
-
-    def put(self, message: bytes) -> None:
-        """Send a message of up to 16 KiB.
-
-        Raises:
-            BlockingIOError: The worker hasn't read for so long that it doesn't fit.
-            OSError: The other end is gone.
-        """
-        if self._socket.send(message) < len(message):
-            raise BlockingIOError
-
-    def take(self) -> list[bytes]:
-        """Return the complete answers received so far; empty if there is none.
-
-        Raises:
-            EOFError: There is none, and the other end has closed.
-            OSError: The connection broke.
-        """
-        answers, received, ended = [], self._received, False
-        try:
-            while chunk := self._socket.recv(_CHUNK_BYTES):
-                received += chunk
-            ended = True
-        except BlockingIOError:
-            pass
-        while len(received) >= LENGTH.size:
-            end = LENGTH.size + LENGTH.unpack_from(received)[0]
-            if len(received) < end:
-                break
-            answers.append(bytes(memoryview(received)[LENGTH.size : end]))
-            del received[:end]
-        if ended and not answers:
-            raise EOFError
-        return answers
-
-    def close(self) -> None:
-        """Close the socket."""
-        self._socket.close()
