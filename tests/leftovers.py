@@ -102,12 +102,19 @@ def _counts(thread: threading.Thread) -> bool:
 def _watches_kept_ones(thread: threading.Thread) -> bool:
     """Whether it is the pool's, all of whose processes are kept for the next test."""
     kept = pool.shared_pool()
-    return thread is kept._thread and len(kept.idle_pids) == len(kept._workers)
+    return thread is kept._thread and len(idle_pids()) == len(kept._workers)
+
+
+def idle_pids() -> set[int]:
+    """Worker processes that no executor has."""
+    kept = pool.shared_pool()
+    with kept._lock:
+        return {worker.pid for worker in kept._workers if worker.lessee is None}
 
 
 def _is_wanted(process: psutil.Process) -> bool:
     """Whether it should be gone: it is neither a tracker nor kept for the next test."""
-    return process.pid not in pool.shared_pool().idle_pids and not _is_tracker(process)
+    return process.pid not in idle_pids() and not _is_tracker(process)
 
 
 def _is_tracker(process: psutil.Process) -> bool:

@@ -20,7 +20,6 @@ import collections
 import contextlib
 import logging
 import os
-import selectors
 import sys
 import threading
 import time
@@ -65,25 +64,15 @@ class Pool:
         self._forgotten: collections.deque[FileName] = collections.deque()
         self._ended = False
         self._thread: threading.Thread | None = None
-        self._selector: selectors.BaseSelector | None = None
         self._wake = -1, -1
+        """Pipe that wakes the thread."""
         self.start_seconds = 0.0
         """Time from the latest process's start until it could be given work; 0 if none started."""
 
     @property
-    def idle(self) -> int:
-        """Number of workers that can be leased without starting one."""
-        return len(self._idle_workers)
-
-    @property
-    def _idle_workers(self) -> list[Worker]:
+    def idle(self) -> list[Worker]:
+        """Workers that can be leased."""
         return [worker for worker in list(self._workers) if worker.is_idle]
-
-    @property
-    def idle_pids(self) -> set[int]:
-        """Processes that are not leased; some of them may still be finishing their last task."""
-        with self._lock:
-            return {worker.pid for worker in self._workers if worker.lessee is None}
 
     def lease(self, lessee: Lessee, count: int, plan: FileName) -> list[Worker]:
         """Lease workers to an executor, preferably ones that have opened this plan before.
@@ -99,7 +88,7 @@ class Pool:
             self._await_draining(count)
             self._end_the_outdated(plan)
             leased = sorted(
-                self._idle_workers,
+                self.idle,
                 key=lambda worker: (plan in worker.opened_plans, worker.used),
                 reverse=True,
             )[:count]
@@ -127,7 +116,7 @@ class Pool:
                 if worker.lessee is lessee:
                     worker.deadline = time.monotonic() + _DRAIN_SECONDS
                     worker.lessee = None
-            self._put_off(self._idle_workers)
+            self._put_off(self.idle)
             self._notify()
 
     def forget(self, plan: FileName) -> None:
@@ -154,40 +143,39 @@ class Pool:
     # --- with the lock held ---
 
     def _start(self, lessee: Lessee) -> Worker:
-        if self._selector is None:
-            self._selector = selectors.DefaultSelector()
+        if self._thread is None:  # First: a system without another thread gets no process.
             self._wake = os.pipe()
             os.set_blocking(self._wake[1], False)
-            self._selector.register(self._wake[0], selectors.EVENT_READ, None)
-        if self._thread is None:  # First: a system without another thread gets no process.
             self._thread = threading.Thread(target=self._watch, name="adapters-pool", daemon=True)
             try:
                 self._thread.start()
             except RuntimeError:
-                self._thread = None
+                self._end()
                 raise
         worker = Worker(self._close_in_fork if lessee.may_fork() else None)
         worker.lessee = lessee
         self._workers.add(worker)
-        self._selector.register(worker.socket, selectors.EVENT_READ, worker)
-        self._selector.register(worker.sentinel, selectors.EVENT_READ, worker)
+        self._notify()
         return worker
 
     def _close_in_fork(self) -> None:
         """Close the pool's descriptors in a forked worker."""
-        assert self._selector is not None
-        self._selector.close()
+        for worker in self._workers:
+            worker.close()
+        self._end()
+
+    def _end(self) -> None:
+        """Clean up after the last worker."""
         for descriptor in self._wake:
             os.close(descriptor)
-        for worker in self._workers:
-            worker.socket.close()
-            os.close(worker.sentinel)
-        self._thread, self._wake = None, (-1, -1)
+        self._wake = -1, -1
+        self._forgotten.clear()
+        self._thread = None
 
     def _await_draining(self, count: int) -> None:
         """Wait for draining workers: most tasks end in milliseconds, and a start takes longer."""
         deadline = time.monotonic() + _AWAITED_SECONDS
-        while sum(worker.used for worker in self._idle_workers) < count and any(
+        while sum(worker.used for worker in self.idle) < count and any(
             worker.lessee is None and worker.is_busy for worker in self._workers
         ):
             if not self._one_is_idle.wait(max(0.0, deadline - time.monotonic())):
@@ -199,7 +187,7 @@ class Pool:
         One that has opened the plan keeps its modules.
         """
         now = environment(), resource_tracker_descriptor()
-        idle = self._idle_workers
+        idle = self.idle
         others = [worker for worker in idle if plan not in worker.opened_plans]
         edited = _last_edit() if others else 0.0
         for worker in idle:
@@ -222,44 +210,42 @@ class Pool:
     def _watch(self) -> None:
         while True:
             self._tell_forgotten()
-            for key, _ in self._selected():
-                worker = key.data
-                if worker is None:
-                    os.read(self._wake[0], 4096)
-                elif not worker.dead:
-                    try:
-                        self._look_at(worker, key.fileobj)
-                    except BaseException:
-                        log.exception("a worker process could not be attended to")
             with self._lock:
-                self._end_the_late()
-                if not self._workers:
+                now, workers = time.monotonic(), list(self._workers)
+                unused = [each for each in workers if each.lessee is None and not each.killed]
+                for worker in unused:
+                    if worker.deadline <= now:
+                        worker.kill()
+                if not workers:
                     self._end()
                     return
+            late = [worker.deadline - now for worker in unused if not worker.killed]
+            sources: list[Any] = [self._wake[0]]
+            for worker in workers:
+                sources += worker.socket, worker.sentinel
+            ready = connection.wait(sources, min(late, default=None))
+            if self._wake[0] in ready:
+                os.read(self._wake[0], 4096)
+            for worker in workers:
+                try:
+                    if worker.socket in ready or worker.sentinel in ready:
+                        self._look_at(worker, worker.sentinel in ready)
+                except BaseException:
+                    log.exception("a worker process could not be attended to")
 
     def _tell_forgotten(self) -> None:
         while self._forgotten:
             plan = self._forgotten.popleft()
-            with self._lock:
-                workers = list(self._workers)
-            for worker in workers:
+            for worker in list(self._workers):
                 if plan in worker.opened_plans or plan in worker.awaited_plans:
                     worker.opened_plans.discard(plan)
                     worker.send(None, forget, plan)
 
-    def _selected(self) -> list[tuple[selectors.SelectorKey, int]]:
-        assert self._selector is not None
-        with self._lock:
-            late = [w.deadline for w in self._workers if w.lessee is None and not w.killed]
-        timeout = max(0.0, min(late) - time.monotonic()) if late else None
-        return self._selector.select(timeout)
-
-    def _look_at(self, worker: Worker, what: Any) -> None:
-        dead = what == worker.sentinel
+    def _look_at(self, worker: Worker, dead: bool) -> None:
         try:
-            while messages := worker.take():
-                for message in messages:
-                    self._hear(worker, message)
+            while answers := worker.take():
+                for answer in answers:
+                    self._hear(worker, answer)
                 if not dead:
                     break
         except (EOFError, OSError):
@@ -268,11 +254,13 @@ class Pool:
                 # death is its own if it ends by itself.
                 connection.wait([worker.sentinel], _EXIT_SECONDS)
                 worker.kill()
-                with self._lock:
-                    assert self._selector is not None
-                    self._selector.unregister(worker.socket)
         if dead:
-            self._bury(worker)
+            with self._lock:
+                left = worker.bury()
+                self._workers.discard(worker)
+                lessee, worker.lessee = worker.lessee, None
+            if lessee is not None:
+                lessee.died(worker, left)
 
     def _hear(self, worker: Worker, answer: bytes) -> None:
         with self._lock:
@@ -288,35 +276,6 @@ class Pool:
                 self._one_is_idle.notify_all()
         if lessee is not None:
             lessee.answered(sent, answer)
-
-    def _bury(self, worker: Worker) -> None:
-        assert self._selector is not None
-        self._selector.unregister(worker.sentinel)
-        if worker.socket in self._selector.get_map():
-            self._selector.unregister(worker.socket)
-        with self._lock:
-            left = worker.bury()
-            self._workers.discard(worker)
-            lessee, worker.lessee = worker.lessee, None
-        if lessee is not None:
-            lessee.died(worker, left)
-
-    def _end_the_late(self) -> None:
-        now = time.monotonic()
-        for worker in self._workers:
-            if worker.lessee is None and not worker.killed and worker.deadline <= now:
-                worker.kill()
-
-    def _end(self) -> None:
-        """Clean up after the last worker."""
-        assert self._selector is not None
-        self._selector.close()
-        self._selector = None
-        for descriptor in self._wake:
-            os.close(descriptor)
-        self._wake = -1, -1
-        self._forgotten.clear()
-        self._thread = None
 
 
 def _last_edit() -> float:

@@ -129,4 +129,4 @@ class Losses:
         usual = min(self._per_batch)
         ahead = usual and usual * batches_left  # The number may be infinite.
         start_seconds = pool.start_seconds or start_seconds
-        return pool.idle > 0 or self.seconds + ahead >= start_seconds
+        return bool(pool.idle) or self.seconds + ahead >= start_seconds

@@ -114,8 +114,7 @@ class Worker:
             if self._process is not None:  # Ctrl-C came during the start.
                 self._process.kill()
                 self._process.wait()
-            self.socket.close()
-            os.close(self.sentinel)
+            self.close()
             raise
         finally:
             there.close()
@@ -167,8 +166,7 @@ class Worker:
 
     def _serve(self, there: socket.socket, leave: Callable[[], None]) -> None:
         """Run the worker, in the forked process."""
-        self.socket.close()
-        os.close(self.sentinel)
+        self.close()
         leave()
         serve_fork(there.makefile("rwb"))
 
@@ -248,21 +246,25 @@ class Worker:
         with self._lock:
             self.cause = _cause(exitcode)
             left, self.unanswered = list(self.unanswered), collections.deque()
-        self.socket.close()
-        os.close(self.sentinel)
+        self.close()
         return left
 
+    def close(self) -> None:
+        """Close its descriptors."""
+        self.socket.close()
+        os.close(self.sentinel)
 
-def _spawn(socket: int, others: list[int]) -> subprocess.Popen[bytes]:
+
+def _spawn(stream: int, others: list[int]) -> subprocess.Popen[bytes]:
     """Start a worker process with these descriptors."""
     # As multiprocessing has it: -O, -W, -X, -I and others hold for its processes, too.
     flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
-    command = [sys.executable, *flags, "-c", _PROGRAM, str(socket), NAME]
+    command = [sys.executable, *flags, "-c", _PROGRAM, str(stream), NAME]
     # The worker starts with Ctrl-C blocked, until ``serve`` ignores it.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         return subprocess.Popen(  # noqa: S603
-            command, stdin=subprocess.DEVNULL, pass_fds=[socket, *others]
+            command, stdin=subprocess.DEVNULL, pass_fds=[stream, *others]
         )
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)

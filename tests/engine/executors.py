@@ -12,7 +12,7 @@ import psutil
 from adapters.engine import Engine, Settings, Stream, pool
 from adapters.engine.executors import CLUSTER
 from adapters.engine.workerprocess import NAME
-from tests.leftovers import command_line
+from tests.leftovers import command_line, idle_pids
 from tests.plans import plan_of
 
 # For tests in this folder, whose conftest gives them a cluster.
@@ -64,7 +64,7 @@ def read(engine: Engine, count: int, epoch: int = 0, step: int = 0, shuffled: bo
 
 def workers() -> list[psutil.Process]:
     """Worker processes of this process that are alive, but for those that are idle."""
-    idle = pool.shared_pool().idle_pids
+    idle = idle_pids()
     children = [each for each in psutil.Process().children() if each.pid not in idle]
     return [each for each in children if command_line(each).endswith(NAME)]
 
