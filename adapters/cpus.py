@@ -18,11 +18,7 @@ _OWN_GROUPS = Path("/proc/self/cgroup")
 
 def usable_cpus() -> int:
     """Number of CPUs that this process may use, at least 1: affinity and control group."""
-    if hasattr(os, "sched_getaffinity"):
-        allowed = len(os.sched_getaffinity(0))
-    else:
-        allowed = os.cpu_count() or 1
-    return max(1, min([allowed, *map(math.ceil, _quotas())]))
+    return max(1, min([len(os.sched_getaffinity(0)), *map(math.ceil, _quotas())]))
 
 
 def _quotas() -> Iterator[float]:

@@ -21,7 +21,7 @@ import pickle
 import sys
 import threading
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import Any, TypeVar
 
 import cloudpickle
@@ -105,9 +105,8 @@ class Pickled:
         return len(self.content) + sum(each.nbytes for each in self.buffers)
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
-        # Dask may have agreed on an older protocol, without separate buffers.
-        kind = pickle.PickleBuffer if protocol >= 5 else bytes
-        return Pickled, (self.content, [kind(each) for each in self.buffers], self._imports)
+        kind = pickle.PickleBuffer if protocol >= 5 else bytes  # Dask copies tasks by protocol 4.
+        return Pickled, (self.content, list(map(kind, self.buffers)), self._imports)
 
     def plan(self) -> Plan:
         """Return the plan, which is opened once in each process; for any thread.
@@ -181,11 +180,8 @@ def make_batch(serialized: Pickled, key: bytes) -> Pickled | Failure:
     try:
         plan = serialized.plan()
         started = Spent.now()
-        if plan.threads:
+        with nullcontext() if plan.threads else _one_at_a_time:
             assembled = plan.batch(pickle.loads(key), aligned_empty)
-        else:
-            with _one_at_a_time:
-                assembled = plan.batch(pickle.loads(key), aligned_empty)
         plan.wait_for(assembled)
         return pickled_batch(assembled, started.until_now())
     except BaseException as error:  # Raised where the batch is read.

@@ -225,20 +225,23 @@ class Slots:
         else:
             self._free.append(slot)
 
-    def deliver(self, slot: Slot, places: list[ArrayInSlot]) -> list[NDArray[Any]]:
-        """Make arrays in the slot; it comes back by itself when the last of them is gone."""
+    def deliver(self, slot: Slot, leaves: list[Any]) -> list[Any]:
+        """Replace places by arrays in the slot, which comes back when the last of them is gone."""
         loan = slot.view()
-        arrays = [_array(loan, place) for place in places]
-        if len(self._held) >= self._most_held:
-            copies = []
-            for array in arrays:
-                copies.append(aligned_empty(array.shape, array.dtype))
-                copies[-1][...] = array
+        full = len(self._held) >= self._most_held
+        delivered = list(leaves)
+        for number, place in enumerate(leaves):
+            if isinstance(place, ArrayInSlot):
+                array = delivered[number] = _array(loan, place)
+                if full:
+                    copy = delivered[number] = aligned_empty(array.shape, array.dtype)
+                    copy[...] = array
+        if full:
             self.give_back(slot)
-            return copies
-        self._held.add(slot)
-        weakref.finalize(loan, self.give_back, slot).atexit = False
-        return arrays
+        else:
+            self._held.add(slot)
+            weakref.finalize(loan, self.give_back, slot).atexit = False
+        return delivered
 
     def close(self) -> None:
         """Free unused slots; held ones are freed with their arrays."""

@@ -23,7 +23,7 @@ from typing import Any
 from adapters.batch.plan import Assembled, Plan
 from adapters.engine import workermain as remote
 from adapters.engine.executors import Settings
-from adapters.engine.memory import ArrayInSlot, Slot, Slots, room_for
+from adapters.engine.memory import Slot, Slots, room_for
 from adapters.engine.pool import shared_pool
 from adapters.engine.serialization import SerializedPlan, has_changed, not_picklable
 from adapters.engine.tasks import Done, Executor, Future, Task
@@ -221,16 +221,12 @@ class Processes(Executor):
     def collect(self, future: Future) -> Assembled:
         """Make arrays of the data in the batch's slot."""
         written: remote.Written = future.memory
-        places = [leaf for leaf in written.leaves if isinstance(leaf, ArrayInSlot)]
         slot = self._in_slots.pop(future)  # First, so that Ctrl-C can't give it back twice.
         try:
-            arrays = iter(self._slots.deliver(slot, places))
+            leaves = self._slots.deliver(slot, written.leaves)
         except Exception:  # There is no descriptor or memory: it can be collected later.
             self._in_slots[future] = slot
             raise
-        leaves = [
-            next(arrays) if isinstance(leaf, ArrayInSlot) else leaf for leaf in written.leaves
-        ]
         return Assembled(unflatten(written.treedef, leaves), written.skipped)
 
     def discard(self, future: Future) -> None:

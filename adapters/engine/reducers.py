@@ -47,17 +47,18 @@ class Later:
 
     def __setstate__(self, state: Any) -> None:
         """Store the instance's state, which may not be complete yet."""
-        self.__dict__["_state"] = state
+        self._state = state
 
     def _itself(self) -> Any:
+        """Turn into the instance, and return it."""
         with _making:
-            if "_made" not in self.__dict__:
-                module, name = self._of
+            if type(self) is Later:
+                (module, name), state = self._of, self._state
                 kind = getattr(importlib.import_module(module), name)
-                made = kind.__new__(kind)
-                made.__setstate__(self._state)
-                self.__dict__["_made"] = made
-        return self.__dict__["_made"]
+                vars(self).clear()
+                self.__class__ = kind
+                self.__setstate__(state)
+        return self
 
     def __getattr__(self, name: str) -> Any:
         if name in ("_of", "_state"):  # The proxy itself is being created.

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from adapters.batch.plan import Assembled, BatchKey, Plan
+from adapters.batch.plan import Plan
 from adapters.engine.memory import Arena
 from adapters.engine.tasks import Done, Executor, InterpreterEndsError, Task
 
@@ -119,7 +119,8 @@ class Threads(Executor):
             if not future.wanted:
                 continue
             try:
-                outcome = self._compute(future.key)
+                outcome = self._plan.batch(future.key, self._arena.empty)
+                self._plan.wait_for(outcome)
                 if future.convert is not None:
                     outcome = future.convert(outcome)
                 future.outcome = outcome  # It may be taken at once.
@@ -128,11 +129,6 @@ class Threads(Executor):
         _here.plan = None  # A waiting thread doesn't keep the plan alive.
         task.seconds = time.perf_counter() - started
         done(task)
-
-    def _compute(self, key: BatchKey) -> Assembled:
-        outcome = self._plan.batch(key, self._arena.empty)
-        self._plan.wait_for(outcome)
-        return outcome
 
 
 def close_dropped() -> None:
