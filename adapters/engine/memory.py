@@ -48,6 +48,14 @@ class FileName(NamedTuple):
     """Inode of the file, which a later file with the same path doesn't have."""
 
 
+def is_open(name: FileName) -> bool:
+    """True if the process that made a shared file hasn't closed it."""
+    try:
+        return os.stat(name.path).st_ino == name.inode
+    except OSError:
+        return False
+
+
 class SharedFile:
     """A memory file, owned by the process that makes it; empty at first.
 
@@ -276,14 +284,6 @@ class SlotWriter:
         """Use the slot's memory for another batch."""
         self._end = 0
         del self._maps[:-1]
-
-    @property
-    def is_open(self) -> bool:
-        """False if the trainer has closed the file."""
-        try:
-            return os.stat(self._name.path).st_ino == self._name.inode
-        except OSError:
-            return False
 
     def allocate(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
         """Allocate an array in the slot; outside of it for Python objects, which aren't shared."""

@@ -16,7 +16,6 @@ death, not the end of its pipes, which a child of the worker may hold open.
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import logging
 import os
@@ -28,7 +27,6 @@ from typing import Any
 
 from adapters.engine.memory import FileName
 from adapters.engine.tasks import InterpreterEndsError
-from adapters.engine.workermain import forget
 from adapters.engine.workerprocess import (
     Lessee,
     Worker,
@@ -61,7 +59,6 @@ class Pool:
         self._one_is_idle = threading.Condition(self._lock)
         self._workers: set[Worker] = set()
         self._lessees: set[int] = set()
-        self._forgotten: collections.deque[FileName] = collections.deque()
         self._ended = False
         self._thread: threading.Thread | None = None
         self._wake = -1, -1
@@ -119,16 +116,6 @@ class Pool:
             self._put_off(self.idle)
             self._notify()
 
-    def forget(self, plan: FileName) -> None:
-        """Have the workers forget a plan, after the tasks sent before.
-
-        The pool's thread tells the workers, because the garbage collector may call this within a
-        frame that is sending.
-        """
-        with self._lock:
-            self._forgotten.append(plan)
-            self._notify()
-
     def close(self) -> None:
         """End all workers for good, and return when they are gone."""
         with self._lock:
@@ -169,7 +156,6 @@ class Pool:
         for descriptor in self._wake:
             os.close(descriptor)
         self._wake = -1, -1
-        self._forgotten.clear()
         self._thread = None
 
     def _await_draining(self, count: int) -> None:
@@ -209,7 +195,6 @@ class Pool:
 
     def _watch(self) -> None:
         while True:
-            self._tell_forgotten()
             with self._lock:
                 now, workers = time.monotonic(), list(self._workers)
                 unused = [each for each in workers if each.lessee is None and not each.killed]
@@ -232,14 +217,6 @@ class Pool:
                         self._look_at(worker, worker.sentinel in ready)
                 except BaseException:
                     log.exception("a worker process could not be attended to")
-
-    def _tell_forgotten(self) -> None:
-        while self._forgotten:
-            plan = self._forgotten.popleft()
-            for worker in list(self._workers):
-                if plan in worker.opened_plans or plan in worker.awaited_plans:
-                    worker.opened_plans.discard(plan)
-                    worker.send(None, forget, plan)
 
     def _look_at(self, worker: Worker, dead: bool) -> None:
         try:

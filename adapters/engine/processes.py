@@ -82,14 +82,13 @@ class Processes(Executor):
         self._plan, self._lock, self._changed = plan, lock, changed
         self._environment = dict(settings.environment)
         self._serialized = self._packed()
-        self._former: list[SerializedPlan] = []
-        """Earlier plans, which workers may still have to open."""
         self._slots = Slots(held)
         self._in_slots: dict[Future, Slot] = {}
         self._workers: list[Worker] = []
         """Leased workers."""
         self._task_seconds = 0.0
         """Time of the latest task."""
+        self._done: Done
         self._closed = self._resting = self._was_ready = False
         self._pool = shared_pool()
         try:
@@ -133,11 +132,11 @@ class Processes(Executor):
             self.restart()
 
     def _has_plan(self, worker: Worker) -> bool:
-        return self._serialized.address.name in worker.opened_plans
+        return self._serialized.name in worker.opened_plans
 
     def _lease(self) -> None:
         missing = self.count - len(self._workers)
-        leased = self._pool.lease(self, missing, self._serialized.address.name)
+        leased = self._pool.lease(self, missing, self._serialized.name)
         self._workers += leased
         for worker in leased:
             self._send_plan(worker)
@@ -145,9 +144,9 @@ class Processes(Executor):
 
     def _send_plan(self, worker: Worker) -> None:
         if not self._has_plan(worker):
-            opening = SentMessage(None, None, self._serialized.address.name)
+            opening = SentMessage(None, self._serialized.name)
             surroundings = list(sys.path), _folder(), self._environment
-            worker.send(opening, remote.open_plan, self._serialized.address, *surroundings)
+            worker.send(opening, remote.open_plan, self._serialized.name, *surroundings)
 
     @property
     def is_outdated(self) -> bool:
@@ -164,10 +163,8 @@ class Processes(Executor):
         with self._lock:
             if self._closed:
                 return
-            self._pool.forget(self._serialized.address.name)
-            self._former.append(self._serialized)
+            self._serialized.close()
             self._serialized = plan
-            self._close_former()
             for worker in self._workers:
                 self._send_plan(worker)
 
@@ -176,15 +173,6 @@ class Processes(Executor):
             return SerializedPlan(self._plan)
         except Exception as error:
             raise NotPicklableError(not_picklable(error)) from error
-
-    def _close_former(self) -> None:
-        """Free the earlier plans, but for those that workers may still have to open for a task."""
-        if not self._former:
-            return
-        awaited = {name for worker in self._workers for name in worker.awaited_plans}
-        for plan in [each for each in self._former if each.address.name not in awaited]:
-            self._former.remove(plan)
-            plan.close()
 
     # --- tasks ---
 
@@ -201,11 +189,12 @@ class Processes(Executor):
             if future not in self._in_slots:
                 self._in_slots[future] = self._slots.take()
         places = [(future.key, self._in_slots[future].name) for future in task.batches]
-        sent = SentMessage(task, done, self._serialized.address.name)
+        self._done = done
+        sent = SentMessage(task, self._serialized.name)
         workers = sorted(self._able, key=lambda each: len(each.unanswered))
         # Up to the first worker that accepts it.
         return any(
-            worker.send(sent, remote.work, self._serialized.address, places) for worker in workers
+            worker.send(sent, remote.work, self._serialized.name, places) for worker in workers
         )
 
     def most_tasks(self, active: int) -> int:
@@ -247,10 +236,8 @@ class Processes(Executor):
         """
         with self._lock:
             self._closed, self._workers = True, []
-        self._pool.forget(self._serialized.address.name)
         self._pool.give_back(self, for_good=True)
-        for plan in (self._serialized, *self._former):
-            plan.close()
+        self._serialized.close()
         while self._in_slots:
             self._in_slots.popitem()[1].close()
         self._slots.close()
@@ -273,13 +260,12 @@ class Processes(Executor):
         with self._lock:
             if self._closed:  # Meanwhile.
                 return  # type: ignore[unreachable]
-            self._close_former()
             if problem is not None:
                 for future in sent.task.batches:
                     future.note_error(problem)
             self._take_answers(sent.task, answers)
             self._task_seconds = sent.task.seconds
-            sent.done(sent.task)
+            self._done(sent.task)
 
     def died(self, worker: Worker, unanswered: list[SentMessage]) -> None:
         """Note that a worker has died; its tasks must be done again."""
@@ -294,7 +280,7 @@ class Processes(Executor):
                 future.killers.append(self.deaths[-1])
             for sent in reversed(lost):  # Each goes to the front of the queue.
                 sent.task.lost = True
-                sent.done(sent.task)
+                self._done(sent.task)
         self._changed()
 
     def may_fork(self) -> bool:

@@ -89,7 +89,7 @@ def pickled_settings() -> bytes:
     return pickle.dumps(found)
 
 
-def take_over(settings: memoryview) -> None:
+def take_over(settings: bytes) -> None:
     """Take over settings from ``pickled_settings``; those of other libraries on their import."""
     _importer.settings = pickle.loads(settings)
     if _importer not in sys.meta_path:

@@ -1,6 +1,9 @@
 """Serialized plan for worker processes: pickled once, with its arrays in shared memory.
 
-    | array | pad to 64 | ... | pickle | pad to 64 | settings | pad to 64 | places (int64) |
+    | array | pad to 64 | ... | pickle | pad to 64 | table | offset of the table (uint64) |
+
+The table has the places of all arrays and the pickle, and what the worker needs before it opens
+them: modules to import, and settings of libraries.
 
 Pickle protocol 5 hands out contiguous arrays as buffers. They go into one shared file, which each
 worker maps privately: reading shares the pages, and a transform that writes into its data set
@@ -22,6 +25,7 @@ import mmap
 import os
 import pickle
 import random
+import struct
 import sys
 import threading
 import time
@@ -77,14 +81,7 @@ _NUMPY_GENERATOR = np.random.mtrand._rand
 _PYTHON_GENERATOR = random._inst
 
 
-class Address(NamedTuple):
-    """Location of a serialized plan; small, because it is sent with every task."""
-
-    name: FileName
-    places: int
-    """Offset of the table at the end of the file: start and length of what precedes it."""
-    imports: tuple[str, ...] = ()
-    """Modules to import before the plan is opened."""
+_OFFSET = struct.Struct("Q")
 
 
 class Obstacle(NamedTuple):
@@ -116,19 +113,19 @@ class SerializedPlan:
     def __init__(self, content: Any) -> None:
         pickled, buffers, imports = pickled_apart(content)
         self.fingerprint = _fingerprint(pickled, buffers)
-        sent = [buffer.raw() for buffer in buffers]
-        parts = [*sent, memoryview(pickled), memoryview(pickled_settings())]
-        places, end = np.empty((len(parts), 2), np.int64), 0
-        for place, part in zip(places, parts):
-            place[:] = end, part.nbytes
+        parts = [*(buffer.raw() for buffer in buffers), memoryview(pickled)]
+        places, end = [], 0
+        for part in parts:
+            places.append((end, end + part.nbytes))
             end += -(-part.nbytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+        table = pickle.dumps((places, imports, pickled_settings())) + _OFFSET.pack(end)
         self._file = SharedFile()
-        self._file.grow(end + places.nbytes)
+        self.name = self._file.name
+        self._file.grow(end + len(table))
         with self._file.map() as memory:
-            for (start, length), part in zip(places, parts):
-                memory[start : start + length] = part
-            memory[end:] = places.tobytes()
-        self.address = Address(self._file.name, end, imports)
+            for (start, stop), part in zip(places, parts):
+                memory[start:stop] = part
+            memory[end:] = table
 
     def close(self) -> None:
         """Free the memory, once no worker maps it."""
@@ -200,16 +197,17 @@ def import_before(modules: Iterable[str]) -> None:
             importlib.import_module(module)
 
 
-def load_plan(address: Address) -> tuple[Any, list[Any]]:
+def load_plan(name: FileName) -> tuple[Any, list[Any]]:
     """Open a serialized object in another process; its arrays stay in the shared memory.
 
     Returns:
         The object, and the objects in it whose ``__del__`` is the user's.
     """
-    import_before(address.imports)
-    memory = memoryview(map_private(address.name))
-    places = np.frombuffer(memory[address.places :], np.int64).reshape(-1, 2).tolist()
-    *buffers, content, settings = (memory[start : start + length] for start, length in places)
+    memory = memoryview(map_private(name))
+    (offset,) = _OFFSET.unpack(memory[-_OFFSET.size :])
+    places, imports, settings = pickle.loads(memory[offset:])
+    *buffers, content = (memory[start:stop] for start, stop in places)
+    import_before(imports)
     take_over(settings)
     plan, finalized, known = pickle.loads(content, buffers=buffers)
     take_over(settings)  # Again, as modules that it imported may have changed them.

@@ -4,9 +4,9 @@ Messages come in and answers go out, one at a time and in order:
 
     trainer                                        worker
     sys.path, facts about the trainer ----------->
-    open_plan, Address, surroundings ------------>
+    open_plan, FileName, surroundings ----------->
             <------------------------------- b""   has imported what the plan needs
-    work, Address, Places ----------------------->
+    work, FileName, Places ---------------------->
             <--------------------------- answers
     forget, FileName ---------------------------->
 
@@ -14,7 +14,7 @@ Each message is a pickle on the worker's own socket: after the first one, a func
 and its arguments. A worker ends, with the processes that it has started, when its socket is closed
 or its parent ends. It imports no framework, unless the user's code does. A message computes one
 task, and its answers are small; the batches themselves are written to slots. Plans, and mappings of
-slots, are kept between messages, until their executor closes.
+slots, are kept between messages, until their executor closes their files.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ import numpy as np
 from adapters import user_code
 from adapters.batch.plan import BatchKey, Plan
 from adapters.clock import Spent
-from adapters.engine.memory import FileName, SlotWriter, close_inherited, map_private
-from adapters.engine.serialization import Address, load_plan
+from adapters.engine.memory import FileName, SlotWriter, close_inherited, is_open, map_private
+from adapters.engine.serialization import load_plan
 from adapters.errors import note
 from adapters.failure import Failure, dumps
 from adapters.structure import flatten
@@ -63,13 +63,14 @@ Places = list[tuple[BatchKey, FileName]]
 """Batches to compute, each into its slot."""
 
 
-def work(address: Address, places: Places) -> bytes:
+def work(plan: FileName, places: Places) -> bytes:
     """Compute some batches; returns their pickled answers, pickled together."""
-    _enter(address)
+    opened = _open_plans[plan]
+    opened.enter()
     answers = []
-    for key, name in places:
+    for key, slot in places:
         try:
-            answer: Answer = _compute(address, key, name)
+            answer: Answer = opened.compute(key, slot)
         except BaseException as error:  # Raised where the batch is read.
             answer = Failure.of(error)
         # Pickled now, as the next batch may change what this one has outside of its slot.
@@ -87,40 +88,78 @@ def _pickled(answer: Answer) -> bytes:
     return pickle.dumps(Failure.of(obstacle))
 
 
-def _compute(address: Address, key: BatchKey, name: FileName) -> Written:
-    started = Spent.now()
-    slot = _open_plans[address.name].slot(name)
-    slot.start_over()
-    assembled = _plan(address).batch(key, slot.allocate)
-    leaves, treedef = flatten(assembled.batch)
-    placed: list[Any] = []
-    for leaf in leaves:
-        # Other array classes hold more than numbers, such as a mask.
-        shared = type(leaf) in (np.ndarray, np.memmap) and not leaf.dtype.hasobject
-        placed.append(slot.put(leaf) if shared else leaf)
-    return Written(treedef, placed, assembled.skipped, started.until_now())
+_NOT_OPENED = (
+    "a worker process could not open what was pickled of the data set or a transform: its class "
+    "may need __getstate__ and __setstate__, or a __getattr__ that raises AttributeError for names "
+    "that begin with __"
+)
 
 
 class _OpenPlan:
-    """A plan that was sent here, and the slots of its batches, which stay mapped."""
+    """A plan that was sent here, and the slots of its batches, which stay mapped.
 
-    def __init__(self) -> None:
-        self.path: list[str] = []
-        """Places where the trainer looked for modules."""
-        self.folder = ""
-        """The trainer's folder; empty if it was deleted."""
-        self.environment: dict[str, str] = {}
-        """Variables to set."""
-        self.plan: Plan | None = None
-        """None if it couldn't be opened yet."""
+    Args:
+        name: Its file.
+        path: Places where the trainer looked for modules.
+        folder: The trainer's folder; empty if it was deleted.
+        environment: Variables to set.
+    """
+
+    def __init__(
+        self, name: FileName, path: list[str], folder: str, environment: dict[str, str]
+    ) -> None:
+        self._name = name
+        self._surroundings = path, folder, environment
+        self._plan: Plan | None = None
         self.finalized: list[Any] = []
         """Objects in the plan whose ``__del__`` is the user's."""
         self._slots: dict[FileName, SlotWriter] = {}
 
-    def slot(self, name: FileName) -> SlotWriter:
+    def enter(self) -> None:
+        """Look for modules and files where the trainer did when it sent the plan; drop others."""
+        global _latest
+        if self._name != _latest:
+            sys.path[:], folder, environment = self._surroundings
+            os.environ.update(environment)
+            with contextlib.suppress(OSError):
+                os.chdir(folder)
+            _latest = self._name
+        _drop_closed(self._name)
+
+    def plan(self) -> Plan:
+        """Return the plan, which is opened once.
+
+        Raises:
+            Exception: It can't be opened.
+        """
+        global opens_plan
+        if self._plan is None:
+            opens_plan = True
+            try:
+                self._plan, self.finalized = load_plan(self._name)
+            except Exception as error:
+                note(error, _NOT_OPENED)
+                raise
+            finally:
+                opens_plan = False
+        return self._plan
+
+    def compute(self, key: BatchKey, name: FileName) -> Written:
+        """Compute a batch into the slot with this name."""
+        started, slot = Spent.now(), self._slot(name)
+        slot.start_over()
+        assembled = self.plan().batch(key, slot.allocate)
+        leaves, treedef = flatten(assembled.batch)
+        for number, leaf in enumerate(leaves):
+            # Other array classes hold more than numbers, such as a mask.
+            if type(leaf) in (np.ndarray, np.memmap) and not leaf.dtype.hasobject:
+                leaves[number] = slot.put(leaf)
+        return Written(treedef, leaves, assembled.skipped, started.until_now())
+
+    def _slot(self, name: FileName) -> SlotWriter:
         """Return the slot with this name, mapped; unmap those that the trainer has closed."""
         if name not in self._slots:
-            self._slots = {at: slot for at, slot in self._slots.items() if slot.is_open}
+            self._slots = {at: slot for at, slot in self._slots.items() if is_open(at)}
             self._slots[name] = SlotWriter(name)
         return self._slots[name]
 
@@ -132,16 +171,15 @@ opens_plan = False
 """True while this worker imports what a plan needs."""
 
 
-def open_plan(address: Address, path: list[str], folder: str, environment: dict[str, str]) -> bytes:
-    """Open a plan, with the trainer's places of modules and files.
+def open_plan(name: FileName, *surroundings: Any) -> bytes:
+    """Open a plan, with the trainer's places of modules and files; see ``_OpenPlan``.
 
     Errors are suppressed: the next message tries again, and reports them to the reader.
     """
-    opened = _open_plans.setdefault(address.name, _OpenPlan())
-    opened.path, opened.folder, opened.environment = path, folder, environment
-    _enter(address)
+    opened = _open_plans[name] = _OpenPlan(name, *surroundings)
+    opened.enter()
     with contextlib.suppress(BaseException):
-        _plan(address)
+        opened.plan()
     return b""
 
 
@@ -156,48 +194,14 @@ _kept: list[Any] = []
 """Copies that can't be of that class."""
 
 
-def forget(name: FileName) -> None:
-    """Drop a plan whose executor has closed or has sent a newer one, and its slots."""
-    dropped = _open_plans.pop(name, None)
-    for copy in dropped.finalized if dropped else ():
-        try:
-            object.__setattr__(copy, "__class__", _Dropped)
-        except TypeError:  # It has slots, or is a list, for example.
-            _kept.append(copy)
-
-
-def _enter(address: Address) -> None:
-    """Look for modules and files where the trainer did when it sent the plan."""
-    global _latest
-    if address.name != _latest:
-        opened = _open_plans[address.name]
-        sys.path[:] = opened.path
-        os.environ.update(opened.environment)
-        with contextlib.suppress(OSError):
-            os.chdir(opened.folder)
-        _latest = address.name
-
-
-_NOT_OPENED = (
-    "a worker process could not open what was pickled of the data set or a transform: its class "
-    "may need __getstate__ and __setstate__, or a __getattr__ that raises AttributeError for names "
-    "that begin with __"
-)
-
-
-def _plan(address: Address) -> Plan:
-    global opens_plan
-    opened = _open_plans[address.name]
-    if opened.plan is None:
-        opens_plan = True
-        try:
-            opened.plan, opened.finalized = load_plan(address)
-        except Exception as error:
-            note(error, _NOT_OPENED)
-            raise
-        finally:
-            opens_plan = False
-    return opened.plan
+def _drop_closed(present: FileName) -> None:
+    """Drop plans, but for the present one, that their executor has closed or sent anew."""
+    for name in [each for each in _open_plans if each != present and not is_open(each)]:
+        for copy in _open_plans.pop(name).finalized:
+            try:
+                object.__setattr__(copy, "__class__", _Dropped)
+            except TypeError:  # It has slots, or is a list, for example.
+                _kept.append(copy)
 
 
 # --- main loop ---

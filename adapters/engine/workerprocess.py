@@ -59,8 +59,6 @@ class SentMessage:
 
     task: Any
     """None if a plan is to be opened."""
-    done: Any
-    """Callback to report the task done."""
     plan: FileName
     """Name of the ``SerializedPlan``."""
     file: SharedFile | None = None
@@ -170,7 +168,7 @@ class Worker:
         leave()
         serve_fork(there.makefile("rwb"))
 
-    def send(self, sent: Any, *message: Any) -> bool:
+    def send(self, sent: SentMessage, *message: Any) -> bool:
         """Send the worker a message; ``sent`` comes back with the answer.
 
         Returns:
@@ -187,8 +185,7 @@ class Worker:
         with self._lock:
             if self.dead:
                 return False
-            if sent is not None:
-                self.unanswered.append(sent)
+            self.unanswered.append(sent)
             try:
                 if self.socket.send(data) == len(data):
                     return True
@@ -197,8 +194,7 @@ class Worker:
                 self.kill()  # It hasn't read for long.
             except OSError:
                 pass
-            if sent is not None:
-                self.unanswered.pop()
+            self.unanswered.pop()
             return False
 
     def take(self) -> list[bytes]:
@@ -224,11 +220,6 @@ class Worker:
         if ended and not answers:
             raise EOFError
         return answers
-
-    @property
-    def awaited_plans(self) -> set[FileName]:
-        """Plans that unanswered messages refer to."""
-        return {sent.plan for sent in tuple(self.unanswered)}
 
     def kill(self) -> None:
         """End the process now; the pool's thread notices its end."""

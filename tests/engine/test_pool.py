@@ -224,21 +224,6 @@ def test_long_tasks_and_answers_pass_each_other():
         assert [list(batch) for batch in loader] == [[k + " words" for k in b] for b in batches]
 
 
-def test_forgetting_waits_for_no_sending():
-    """The garbage collector may come there."""
-    with opened(Numbers(8), "processes-1") as engine:
-        read(engine, 1)
-        executor = engine.dispatcher.executor
-        (worker,) = executor._workers
-        with worker._lock:
-            forgetting = threading.Thread(
-                target=pool.shared_pool().forget, args=(executor._serialized.address.name,)
-            )
-            forgetting.start()
-            forgetting.join(20)
-            assert not forgetting.is_alive()
-
-
 @pytest.mark.parametrize("sent", [False, True])
 def test_ctrl_c_while_a_task_is_sent_loses_nothing(sent, monkeypatch):
     """Twice, where one worker has two tasks at most; before the sending, or after it."""

@@ -181,7 +181,7 @@ def sent(content: Any) -> Any:
     """The content as a worker has it, while the serialized is open and after."""
     serialized = SerializedPlan(content)
     try:
-        return load_plan(serialized.address)[0]
+        return load_plan(serialized.name)[0]
     finally:
         serialized.close()
 
@@ -340,12 +340,12 @@ def test_file_replaced_after_it_was_mapped_is_not_read(tmp_path: Path):
     for name, fill in (("rows.npy", 1), ("new.npy", 2)):
         np.save(tmp_path / name, np.full(8, fill))
     serialized = SerializedPlan(data := np.load(tmp_path / "rows.npy", mmap_mode="r"))
-    assert load_plan(serialized.address)[0].tolist() == [1] * 8
+    assert load_plan(serialized.name)[0].tolist() == [1] * 8
     (tmp_path / "new.npy").replace(tmp_path / "rows.npy")
     for change in (lambda: None, (tmp_path / "rows.npy").unlink):
         change()
         with pytest.raises(OSError, match="rows"):
-            load_plan(serialized.address)
+            load_plan(serialized.name)
         with pytest.raises(FileChangedError, match="has changed since it was opened: open it"):
             SerializedPlan(data)
     serialized.close()
