@@ -31,6 +31,7 @@ import mmap
 import os
 import resource
 import weakref
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -100,9 +101,6 @@ def close_inherited() -> None:
     """Close the trainer's files in a forked worker, which opens those that it needs by name."""
     for file in list(_files):
         file.close()
-    for slots in list(_all):
-        for slot in slots._free:  # They would stay mapped here.
-            slot.unmap()
 
 
 def grow(descriptor: int, size: int) -> None:
@@ -122,8 +120,9 @@ def grow(descriptor: int, size: int) -> None:
         ) from error
 
 
-def open_shared(name: FileName, flags: int = os.O_RDWR) -> int:
-    """Open another process's file, and return the descriptor.
+@contextlib.contextmanager
+def _opened(name: FileName, flags: int) -> Iterator[int]:
+    """Open another process's file, and yield the descriptor.
 
     Raises:
         FileNotFoundError: That process has closed it.
@@ -139,19 +138,18 @@ def open_shared(name: FileName, flags: int = os.O_RDWR) -> int:
             "(use_multiprocessing=False)",
             name.path,
         ) from None
-    if os.fstat(descriptor).st_ino != name.inode:
+    try:
+        if os.fstat(descriptor).st_ino != name.inode:
+            raise FileNotFoundError(f"{name.path} is another file by now")
+        yield descriptor
+    finally:
         os.close(descriptor)
-        raise FileNotFoundError(f"{name.path} is another file by now")
-    return descriptor
 
 
 def map_private(name: FileName) -> mmap.mmap:
     """Map another process's file; writes stay in this process."""
-    descriptor = open_shared(name, os.O_RDONLY)
-    try:
+    with _opened(name, os.O_RDONLY) as descriptor:
         return mmap.mmap(descriptor, 0, access=mmap.ACCESS_COPY)
-    finally:
-        os.close(descriptor)
 
 
 # --- slots ---
@@ -196,11 +194,6 @@ class Slot(SharedFile):
         if len(self._memory) < self.size:
             self._memory = self.map()
         return (ctypes.c_char * len(self._memory)).from_buffer(self._memory)
-
-    def unmap(self) -> None:
-        """Unmap the file, to which no array refers."""
-        with contextlib.suppress(BufferError):  # Garbage still refers to it.
-            self._memory.close()
 
 
 class Slots:
@@ -311,12 +304,9 @@ class SlotWriter:
 
     def _map(self, size: int) -> None:
         """Map the whole file, which is made at least this long."""
-        descriptor = open_shared(self._name)
-        try:
+        with _opened(self._name, os.O_RDWR) as descriptor:
             grow(descriptor, -(-size // mmap.PAGESIZE) * mmap.PAGESIZE)
             memory = mmap.mmap(descriptor, os.fstat(descriptor).st_size)
-        finally:
-            os.close(descriptor)
         address = np.frombuffer(memory, np.uint8, 1).__array_interface__["data"][0]
         self._maps.append((address, memory))
 

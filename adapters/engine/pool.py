@@ -27,12 +27,7 @@ from typing import Any
 
 from adapters.engine.memory import FileName
 from adapters.engine.tasks import InterpreterEndsError
-from adapters.engine.workerprocess import (
-    Lessee,
-    Worker,
-    environment,
-    resource_tracker_descriptor,
-)
+from adapters.engine.workerprocess import Lessee, Worker, environment, resource_tracker_descriptor
 
 log = logging.getLogger("adapters")
 
@@ -86,7 +81,7 @@ class Pool:
             self._end_the_outdated(plan)
             leased = sorted(
                 self.idle,
-                key=lambda worker: (plan in worker.opened_plans, worker.used),
+                key=lambda worker: (plan in worker.opened_plans, bool(worker.opened_plans)),
                 reverse=True,
             )[:count]
             for worker in leased:
@@ -161,7 +156,7 @@ class Pool:
     def _await_draining(self, count: int) -> None:
         """Wait for draining workers: most tasks end in milliseconds, and a start takes longer."""
         deadline = time.monotonic() + _AWAITED_SECONDS
-        while sum(worker.used for worker in self.idle) < count and any(
+        while sum(bool(worker.opened_plans) for worker in self.idle) < count and any(
             worker.lessee is None and worker.is_busy for worker in self._workers
         ):
             if not self._one_is_idle.wait(max(0.0, deadline - time.monotonic())):
@@ -243,9 +238,8 @@ class Pool:
         with self._lock:
             sent = worker.unanswered.popleft()
             if sent.task is None:
-                if not worker.used:
+                if not worker.opened_plans:
                     self.start_seconds = time.time() - worker.started_at
-                worker.used = True
                 worker.opened_plans.add(sent.plan)
             lessee = worker.lessee
             if worker.is_idle:

@@ -145,7 +145,7 @@ class Processes(Executor):
     def _send_plan(self, worker: Worker) -> None:
         if not self._has_plan(worker):
             opening = SentMessage(None, self._serialized.name)
-            surroundings = list(sys.path), _folder(), self._environment
+            surroundings = list(sys.path), os.readlink("/proc/self/cwd"), self._environment
             worker.send(opening, remote.open_plan, self._serialized.name, *surroundings)
 
     @property
@@ -301,11 +301,3 @@ class Processes(Executor):
                 continue
             task.seconds += answer.spent.seconds
             future.memory = answer
-
-
-def _folder() -> str:
-    """Current folder; "" if it was deleted."""
-    try:
-        return os.getcwd()
-    except FileNotFoundError:
-        return ""

@@ -101,7 +101,7 @@ class _OpenPlan:
     Args:
         name: Its file.
         path: Places where the trainer looked for modules.
-        folder: The trainer's folder; empty if it was deleted.
+        folder: The trainer's folder, which may have been deleted.
         environment: Variables to set.
     """
 
@@ -183,25 +183,16 @@ def open_plan(name: FileName, *surroundings: Any) -> bytes:
     return b""
 
 
-class _Dropped:
-    """Class of dropped copies of objects whose ``__del__`` would, say, remove the trainer's files.
-
-    Those of an ending worker aren't dropped.
-    """
-
-
 _kept: list[Any] = []
-"""Copies that can't be of that class."""
+"""Emptied copies of objects whose ``__del__`` would, say, remove the trainer's files."""
 
 
 def _drop_closed(present: FileName) -> None:
     """Drop plans, but for the present one, that their executor has closed or sent anew."""
     for name in [each for each in _open_plans if each != present and not is_open(each)]:
         for copy in _open_plans.pop(name).finalized:
-            try:
-                object.__setattr__(copy, "__class__", _Dropped)
-            except TypeError:  # It has slots, or is a list, for example.
-                _kept.append(copy)
+            _kept.append(copy)
+            getattr(copy, "__dict__", {}).clear()
 
 
 # --- main loop ---

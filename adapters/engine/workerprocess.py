@@ -71,7 +71,7 @@ class Lessee(Protocol):
     def answered(self, sent: SentMessage, answer: bytes) -> None:
         """Handle an answer to a worker's oldest message: it has opened a plan, or done a task."""
 
-    def died(self, worker: Worker, unanswered: list[Any]) -> None:
+    def died(self, worker: Worker, unanswered: list[SentMessage]) -> None:
         """Handle the death of the worker, with the messages that it hasn't answered."""
 
     def may_fork(self) -> bool:
@@ -120,14 +120,12 @@ class Worker:
         self.pid = self._process.pid
         self.environment = environment()
         self.started_at = time.time()
-        self.used = False
-        """True if it has opened a plan, so that its start is over."""
         with contextlib.suppress(AttributeError, OSError):  # Some builds of Python lack it.
             certain = os.pidfd_open(self.pid)
             os.close(self.sentinel)
             self.sentinel = certain
         self.opened_plans: set[FileName] = set()
-        """Plans that it has opened."""
+        """Plans that it has opened; if there are any, its start is over."""
         self.unanswered: collections.deque[SentMessage] = collections.deque()
         """Messages that it will answer, oldest first."""
         self.lessee: Lessee | None = None
