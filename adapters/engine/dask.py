@@ -22,7 +22,7 @@ import sys
 import threading
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
-from typing import Any, TypeVar
+from typing import Any
 
 import cloudpickle
 import numpy as np
@@ -75,8 +75,6 @@ _FORKED = (
 
 # Held by plans that only one thread may compute; shared, as they share Python's global generators.
 _one_at_a_time = threading.RLock()
-
-T = TypeVar("T")
 
 
 # --- what crosses the wire ---
@@ -145,7 +143,7 @@ def pickled_plan(plan: Plan) -> Pickled:
     except Exception as error:
         note(error, _NOT_PICKLED)
         raise
-    return Pickled(content, [each.raw() for each in buffers], imports)
+    return Pickled(content, buffers, imports)
 
 
 def pickled_batch(assembled: Assembled, spent: Spent) -> Pickled:
@@ -188,7 +186,7 @@ def make_batch(serialized: Pickled, key: bytes) -> Pickled | Failure:
         return Failure.of(error)
 
 
-def itself(value: T) -> T:
+def itself(value: Any) -> Any:
     """Return the argument: the task that sends the cluster a plan."""
     return value
 

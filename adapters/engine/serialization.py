@@ -100,7 +100,7 @@ class Obstacle(NamedTuple):
         return self.reason
 
 
-class SerializedPlan:
+class SerializedPlan(SharedFile):
     """A serialized object in shared memory, as long as this is open.
 
     Args:
@@ -111,28 +111,23 @@ class SerializedPlan:
     """
 
     def __init__(self, content: Any) -> None:
-        pickled, buffers, imports = pickled_apart(content)
-        self.fingerprint = _fingerprint(pickled, buffers)
-        parts = [*(buffer.raw() for buffer in buffers), memoryview(pickled)]
+        super().__init__()
+        pickled, arrays, imports = pickled_apart(content)
+        self.fingerprint = _fingerprint(pickled, arrays)
+        parts = [*arrays, memoryview(pickled)]
         places, end = [], 0
         for part in parts:
             places.append((end, end + part.nbytes))
             end += -(-part.nbytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
         table = pickle.dumps((places, imports, pickled_settings())) + _OFFSET.pack(end)
-        self._file = SharedFile()
-        self.name = self._file.name
-        self._file.grow(end + len(table))
-        with self._file.map() as memory:
+        self.grow(end + len(table))
+        with self.map() as memory:
             for (start, stop), part in zip(places, parts):
                 memory[start:stop] = part
             memory[end:] = table
 
-    def close(self) -> None:
-        """Free the memory, once no worker maps it."""
-        self._file.close()
 
-
-def pickled_apart(content: Any) -> tuple[bytes, list[pickle.PickleBuffer], tuple[str, ...]]:
+def pickled_apart(content: Any) -> tuple[bytes, list[memoryview], tuple[str, ...]]:
     """Pickle an object; returns the pickle, its arrays, and the modules to import before opening.
 
     The pickle also has the objects in it whose ``__del__`` is the user's, and the classes that are
@@ -158,14 +153,14 @@ def pickled_apart(content: Any) -> tuple[bytes, list[pickle.PickleBuffer], tuple
     )
 
 
-def _pickled(content: Any) -> tuple[bytes, list[pickle.PickleBuffer], list[Any]]:
+def _pickled(content: Any) -> tuple[bytes, list[memoryview], list[Any]]:
     """Pickle an object; returns the pickle, its arrays, and the user's own random generators."""
     buffers: list[pickle.PickleBuffer] = []
     stream = io.BytesIO()
     pickler = _Pickler(stream, protocol=5, buffer_callback=buffers.append)
     pickler.dump((content, pickler.finalized, pickler.classes))
     generators, pickler.generators = pickler.generators, []  # Else the list is found as a holder.
-    return stream.getvalue(), buffers, generators
+    return stream.getvalue(), [buffer.raw() for buffer in buffers], generators
 
 
 def has_changed(content: Any, fingerprint: int | None) -> bool:
@@ -180,9 +175,8 @@ def has_changed(content: Any, fingerprint: int | None) -> bool:
     return False
 
 
-def _fingerprint(pickled: bytes, buffers: list[pickle.PickleBuffer]) -> int | None:
+def _fingerprint(pickled: bytes, arrays: list[memoryview]) -> int | None:
     """Checksum of a pickle and its arrays; None if comparing them would take too long."""
-    arrays = [buffer.raw() for buffer in buffers]
     if len(pickled) > _MOST_COMPARED or sum(each.nbytes for each in arrays) > _MOST_SENT_AGAIN:
         return None
     sums = [(each.nbytes, zlib.crc32(each)) for each in arrays if each.nbytes <= _MOST_READ]
@@ -374,6 +368,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
 
 _MISSING = object()
 _NUMBERS = (int, float, np.number)
+_UNCHANGING = (int, float, str, bytes, type(None))
 # Methods of a class whose objects pickle themselves, or change between epochs.
 _OWN_STATE = ("__reduce_ex__", "__reduce__", "__getstate__", "on_epoch_begin", "on_epoch_end")
 
@@ -397,8 +392,9 @@ def _reduce_unused(value: Any) -> Any:
     if not opened:
         return None
     for name in sorted(new.keys() - opened):
-        cached = isinstance(getattr(kind, name, None), functools.cached_property)
-        if not (cached or _equal(before.get(name), new[name])):
+        old, now = before.get(name, _MISSING), new[name]
+        same = isinstance(now, _UNCHANGING) and type(now) is type(old) and now == old
+        if not (same or isinstance(getattr(kind, name, None), functools.cached_property)):
             raise _Changed(
                 f"{kind.__name__}.{opened[0]} can't be sent, and .{name} has changed since a "
                 f"loader began to use it: give {kind.__name__} a __getstate__ that leaves "
@@ -429,12 +425,6 @@ def _can_be_pickled(value: Any) -> bool:
     except Exception:
         return False
     return True
-
-
-def _equal(one: Any, other: Any) -> bool:
-    """True if two plain values are the same."""
-    plain = (bool, int, float, str, bytes, type(None))
-    return isinstance(one, plain) and type(one) is type(other) and one == other
 
 
 def _draws_from(generator: Any, bits: Any) -> bool:
