@@ -183,11 +183,7 @@ class Slot(SharedFile):
 
     in_fork = False
     """True if a forked process may hold it for ever."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.grow(mmap.PAGESIZE)
-        self._memory = self.map()
+    _memory: Any = b""
 
     def view(self) -> Any:
         """The slot's memory as a new object; arrays made from it keep that object alive."""
@@ -332,12 +328,11 @@ def room_for(window: int, workers: int) -> tuple[int, int]:
         The number of batches under way ahead of the consumer, and the number of delivered ones that
         stay in their slots; further ones are copied out.
     """
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    free = limit - len(os.listdir("/proc/self/fd")) - max(_SPARE_DESCRIPTORS, limit // 8)
+    slots = (free - _DESCRIPTORS_OF_A_WORKER * workers) // _DESCRIPTORS_OF_A_SLOT
     held = 2 * window + 8
-    free = descriptors_left() - _DESCRIPTORS_OF_A_WORKER * workers
-    slots = free // _DESCRIPTORS_OF_A_SLOT
-    if window + held <= slots:
-        return window, held
-    fits = max(1, min(window, slots // 2))
+    fits = window if window + held <= slots else max(1, min(window, slots // 2))
     if fits < window:
         log.warning(
             "batches that may be ready ahead are bounded to %d, not %d: this process may open %d "
@@ -345,16 +340,10 @@ def room_for(window: int, workers: int) -> tuple[int, int]:
             "or use threads",
             fits,
             window,
-            resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+            limit,
             _DESCRIPTORS_OF_A_SLOT,
         )
-    return fits, max(0, slots - fits)
-
-
-def descriptors_left() -> int:
-    """Descriptors that this process may still open, minus a reserve for the program."""
-    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    return limit - len(os.listdir("/proc/self/fd")) - max(_SPARE_DESCRIPTORS, limit // 8)
+    return fits, max(0, min(held, slots - fits))
 
 
 # --- blocks of this process ---
