@@ -8,13 +8,14 @@ Messages come in and answers go out, one at a time and in order:
             <------------------------------- b""   has imported what the plan needs
     work, FileName, Places ---------------------->
             <--------------------------- answers
-    forget, FileName ---------------------------->
 
 Each message is a pickle on the worker's own socket: after the first one, a function of this module
-and its arguments. A worker ends, with the processes that it has started, when its socket is closed
-or its parent ends. It imports no framework, unless the user's code does. A message computes one
-task, and its answers are small; the batches themselves are written to slots. Plans, and mappings of
-slots, are kept between messages, until their executor closes their files.
+and its arguments. Each answer follows its length. A message computes one task, and its answers are
+small; the batches themselves are written to slots. Plans, and mappings of slots, are kept until
+their executor closes their files.
+
+A worker ends, with the processes that it has started, when its socket is closed or its parent ends.
+It imports no framework, unless the user's code does.
 """
 
 from __future__ import annotations
@@ -230,11 +231,10 @@ def _leave_with(parent: int) -> None:
     _leave(1)
 
 
-def call_in_file(name: FileName) -> bytes | None:
+def call_in_file(name: FileName) -> Any:
     """Handle a message that lies in shared memory."""
     function, *arguments = pickle.loads(map_private(name))
-    answer: bytes | None = function(*arguments)
-    return answer
+    return function(*arguments)
 
 
 def serve_fork(stream: io.BufferedRWPair) -> None:
@@ -290,10 +290,9 @@ def _answer(stream: io.BufferedRWPair, *facts: Any) -> None:
         while True:
             function, *arguments = pickle.load(stream)
             answer = function(*arguments)
-            if answer is not None:
-                stream.write(LENGTH.pack(len(answer)))
-                stream.write(answer)
-                stream.flush()
+            stream.write(LENGTH.pack(len(answer)))
+            stream.write(answer)
+            stream.flush()
     except (EOFError, OSError):
         pass
     # Threads left by user code or a framework must not delay the exit.
