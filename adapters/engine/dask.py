@@ -107,11 +107,7 @@ class Pickled:
         return Pickled, (self.content, list(map(kind, self.buffers)), self._imports)
 
     def plan(self) -> Plan:
-        """Return the plan, which is opened once in each process; for any thread.
-
-        Raises:
-            Exception: The plan can't be opened here.
-        """
+        """Return the plan, which is opened once in each process; for any thread."""
         with self._lock:
             if self._plan is None:
                 import_before(self._imports)
@@ -133,11 +129,7 @@ class Pickled:
 
 
 def pickled_plan(plan: Plan) -> Pickled:
-    """Pickle a plan; its arrays are not copied.
-
-    Raises:
-        Exception: The plan can't be pickled, not even by cloudpickle.
-    """
+    """Pickle a plan; its arrays are not copied."""
     try:
         content, buffers, imports = pickled_apart(plan)
     except Exception as error:
@@ -147,11 +139,7 @@ def pickled_plan(plan: Plan) -> Pickled:
 
 
 def pickled_batch(assembled: Assembled, spent: Spent) -> Pickled:
-    """Pickle a batch and the time of its computation; its arrays are not copied.
-
-    Raises:
-        Exception: The batch contains something that can't be pickled.
-    """
+    """Pickle a batch and the time of its computation; its arrays are not copied."""
     leaves, treedef = flatten(assembled.batch)
     # Pickle would copy non-contiguous arrays into the stream.
     leaves = [

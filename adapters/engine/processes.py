@@ -11,7 +11,6 @@ which take it.
 from __future__ import annotations
 
 import logging
-import multiprocessing
 import os
 import pickle
 import sys
@@ -39,10 +38,6 @@ log = logging.getLogger("adapters")
 # Handing over a task takes 0.2 ms (two cores).
 _TASKS_AHEAD = 2
 _SHORT_SECONDS = 0.02
-NO_CHILDREN = (
-    "a daemonic process may not start worker processes: use threads (use_multiprocessing=False), "
-    "or start this process with daemon=False"
-)
 _IMPORTED = (
     "a worker process that imports the data set's module would start workers itself: put the code "
     'that trains under if __name__ == "__main__":, or the data set into a module of its own'
@@ -60,7 +55,7 @@ class Processes(Executor):
         changed: Called, from the pool's thread, when a worker has become ready or has died.
 
     Raises:
-        RuntimeError: This process is a daemonic one.
+        RuntimeError: This is a worker process.
         OSError: No process could be started.
         NotPicklableError: The plan can't be pickled.
     """
@@ -72,8 +67,6 @@ class Processes(Executor):
     def __init__(
         self, plan: Plan, count: int, settings: Settings, lock: Any, changed: Callable[[], None]
     ) -> None:
-        if multiprocessing.current_process().daemon:
-            raise RuntimeError(NO_CHILDREN)
         if remote.opens_plan:
             raise RuntimeError(_IMPORTED)
         super().__init__(count)

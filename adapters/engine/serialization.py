@@ -104,10 +104,7 @@ class SerializedPlan(SharedFile):
     """A serialized object in shared memory, as long as this is open.
 
     Args:
-        content: The object.
-
-    Raises:
-        Exception: The object can't be pickled, not even by cloudpickle.
+        content: The object; an error from pickling it is raised.
     """
 
     def __init__(self, content: Any) -> None:
@@ -132,9 +129,6 @@ def pickled_apart(content: Any) -> tuple[bytes, list[memoryview], tuple[str, ...
 
     The pickle also has the objects in it whose ``__del__`` is the user's, and the classes that are
     sent with their definitions.
-
-    Raises:
-        Exception: The object can't be pickled, not even by cloudpickle.
     """
     pickled, buffers, generators = _pickled(content)
     if generators:

@@ -6,7 +6,6 @@ The measured batches are the first ones of the run; they are delivered like any 
 from __future__ import annotations
 
 import math
-import multiprocessing
 import threading
 import time
 from dataclasses import dataclass
@@ -249,16 +248,9 @@ def obstacle_to_processes(plan: Plan, epoch_seconds: float = math.inf) -> Obstac
         plan: The plan to compute.
         epoch_seconds: Time of an epoch without processes; sending the plan must cost less.
     """
-    from adapters.engine.serialization import (  # Few programs need these.
-        Obstacle,
-        obstacle_to_sending,
-    )
+    from adapters.engine.serialization import obstacle_to_sending  # Few programs need it.
 
-    if not multiprocessing.current_process().daemon:
-        return obstacle_to_sending(plan, epoch_seconds)
-    from adapters.engine.processes import NO_CHILDREN
-
-    return Obstacle(NO_CHILDREN, possible=False)
+    return obstacle_to_sending(plan, epoch_seconds)
 
 
 def _on_two_threads(stream: Any) -> float | None:

@@ -128,11 +128,7 @@ class _OpenPlan:
         _drop_closed(self._name)
 
     def plan(self) -> Plan:
-        """Return the plan, which is opened once.
-
-        Raises:
-            Exception: It can't be opened.
-        """
+        """Return the plan, which is opened once."""
         global opens_plan
         if self._plan is None:
             opens_plan = True
