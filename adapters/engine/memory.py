@@ -158,8 +158,8 @@ log = logging.getLogger("adapters")
 
 # Per slot in the trainer's process: its own descriptor, and its mapping's.
 _DESCRIPTORS_OF_A_SLOT = 2
-# Per worker: its socket and its process, and during its start their other ends.
-_DESCRIPTORS_OF_A_WORKER = 4
+# Per worker: its socket and its process, and during its start the socket's other end.
+_DESCRIPTORS_OF_A_WORKER = 3
 # Reserved for the rest of the program: an eighth of all descriptors, but at least this many.
 _SPARE_DESCRIPTORS = 24
 

@@ -202,7 +202,7 @@ class Pool:
             late = [worker.deadline - now for worker in unused if not worker.killed]
             sources: list[Any] = [self._wake[0]]
             for worker in workers:
-                sources += worker.socket, worker.sentinel
+                sources += [each for each in (worker.socket, worker.sentinel) if each is not None]
             ready = connection.wait(sources, min(late, default=None))
             if self._wake[0] in ready:
                 os.read(self._wake[0], 4096)
@@ -222,10 +222,11 @@ class Pool:
                     break
         except (EOFError, OSError):
             if not dead:
-                # The sentinel follows, unless the worker has only closed its end. The cause of its
+                # Its end follows, unless the worker has only closed the socket. The cause of its
                 # death is its own if it ends by itself.
-                connection.wait([worker.sentinel], _EXIT_SECONDS)
+                connection.wait([] if worker.sentinel is None else [worker.sentinel], _EXIT_SECONDS)
                 worker.kill()
+                dead = worker.sentinel is None
         if dead:
             with self._lock:
                 left = worker.bury()

@@ -89,9 +89,8 @@ class Worker:
     def __init__(self, leave: Callable[[], None] | None = None) -> None:
         self.socket, there = socket.socketpair()
         self._received = bytearray()
-        # Used if the system has no process descriptors (before Linux 5.3): it is closed when the
-        # worker and everything it forked have ended.
-        self.sentinel, held = os.pipe()
+        self.sentinel: int | None = None
+        """Descriptor of the process; None if this Python, or Linux before 5.3, has none."""
         self._process: subprocess.Popen[bytes] | _Fork | None = None
         try:
             tracker = resource_tracker_descriptor()
@@ -102,8 +101,7 @@ class Worker:
                 except OSError:
                     self._process = None
             if self._process is None:
-                passed = [held, *([] if tracker is None else [tracker])]
-                self._process = _spawn(there.fileno(), passed)
+                self._process = _spawn(there.fileno(), [] if tracker is None else [tracker])
             self.tracker = tracker
             there.close()
             self._introduce(tracker)
@@ -116,14 +114,11 @@ class Worker:
             raise
         finally:
             there.close()
-            os.close(held)
         self.pid = self._process.pid
         self.environment = environment()
         self.started_at = time.time()
-        with contextlib.suppress(AttributeError, OSError):  # Some builds of Python lack it.
-            certain = os.pidfd_open(self.pid)
-            os.close(self.sentinel)
-            self.sentinel = certain
+        with contextlib.suppress(AttributeError, OSError):
+            self.sentinel = os.pidfd_open(self.pid)
         self.opened_plans: set[FileName] = set()
         """Plans that it has opened; if there are any, its start is over."""
         self.unanswered: collections.deque[SentMessage] = collections.deque()
@@ -241,7 +236,8 @@ class Worker:
     def close(self) -> None:
         """Close its descriptors."""
         self.socket.close()
-        os.close(self.sentinel)
+        if self.sentinel is not None:
+            os.close(self.sentinel)
 
 
 def _spawn(stream: int, others: list[int]) -> subprocess.Popen[bytes]:
