@@ -6,7 +6,6 @@ Apart from ``serialization``, which is imported only when processes may be used.
 from __future__ import annotations
 
 import contextlib
-import functools
 import importlib
 import operator
 import pickle
@@ -112,14 +111,14 @@ class _Importer:
         known = any(name == each for each, *_ in self.settings)
         spec = PathFinder.find_spec(name, path, target) if known else None
         if spec is not None and spec.loader is not None:
-            spec.loader.exec_module = functools.partial(  # type: ignore[method-assign]
-                self._execute, spec.loader.exec_module
-            )
-        return spec
+            execute = spec.loader.exec_module
 
-    def _execute(self, execute: Callable[[ModuleType], None], module: ModuleType) -> None:
-        execute(module)
-        self.apply(module)
+            def execute_and_apply(module: ModuleType) -> None:
+                execute(module)
+                self.apply(module)
+
+            spec.loader.exec_module = execute_and_apply  # type: ignore[method-assign]
+        return spec
 
 
 _importer = _Importer()

@@ -356,8 +356,10 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
                 self._sent[id(root)] = root
                 ahead = view.__array_interface__["data"][0] - root.__array_interface__["data"][0]
                 return _open_view, (root, ahead, view.shape, view.strides, view.dtype)
+        if view.flags.c_contiguous or view.flags.f_contiguous or view.dtype.hasobject:
+            return None
         # Pickle would copy it into the stream, and every worker would copy it from there.
-        return np.ascontiguousarray(view).__reduce_ex__(5) if _has_gaps(view) else None
+        return np.ascontiguousarray(view).__reduce_ex__(5)
 
 
 _MISSING = object()
@@ -425,10 +427,6 @@ def _draws_from(generator: Any, bits: Any) -> bool:
     """True if ``bits`` is the bit generator of a NumPy generator."""
     own = getattr(generator, "_bit_generator", None)
     return bits is (own if own is not None else getattr(generator, "bit_generator", None))
-
-
-def _has_gaps(array: np.ndarray[Any, Any]) -> bool:
-    return not (array.flags.c_contiguous or array.flags.f_contiguous or array.dtype.hasobject)
 
 
 def _root_of(view: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

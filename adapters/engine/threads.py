@@ -6,7 +6,6 @@ waited for during a limited time on close, and doesn't keep the program from end
 
 from __future__ import annotations
 
-import contextlib
 import contextvars
 import logging
 import queue
@@ -95,9 +94,6 @@ class Threads(Executor):
         """Drop queued tasks; with ``wait``, wait a limited time for running ones."""
         self._closed = True
         self._arena.close()
-        with contextlib.suppress(queue.Empty):
-            while True:
-                self._queue.get_nowait()
         self._end_threads()
         # Not current_thread(), which would leave a dummy thread object for TensorFlow's thread.
         if wait and threading.get_ident() not in {thread.ident for thread in self._threads}:
@@ -116,7 +112,7 @@ class Threads(Executor):
         started = time.perf_counter()
         _here.plan = self._plan
         for future in task.batches:
-            if not future.wanted:
+            if self._closed or not future.wanted:
                 continue
             try:
                 outcome = self._plan.batch(future.key, self._arena.empty)
