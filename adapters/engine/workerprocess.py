@@ -88,6 +88,8 @@ class Worker:
 
     def __init__(self, leave: Callable[[], None] | None = None) -> None:
         self.socket, there = socket.socketpair()
+        for end in (self.socket, there):
+            end.settimeout(None)  # The program may have set another default.
         self._received = bytearray()
         self.sentinel: int | None = None
         """Descriptor of the process; None if this Python, or Linux before 5.3, has none."""

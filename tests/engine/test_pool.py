@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import socket
 import sys
 import threading
 from multiprocessing.shared_memory import SharedMemory
@@ -17,7 +18,7 @@ import pytest
 from adapters.engine import Engine, pool, workerprocess
 from tests.engine.executors import end_idle_workers, opened, read, streamed, wait_until
 from tests.engine.scripts import ended
-from tests.engine.workloads import Numbers
+from tests.engine.workloads import Numbers, Slow
 from tests.plans import batch_of, plan_of
 
 
@@ -203,6 +204,15 @@ def test_worker_that_opens_shared_memory_leaves_it():
 
 
 # --- their sockets ---
+
+
+def test_default_timeout_of_the_programs_sockets(new_processes):
+    socket.setdefaulttimeout(0.01)
+    try:
+        with opened(Numbers(), "processes-1", transform=Slow(0.02)) as engine:
+            assert np.concatenate(read(engine, 7)).tolist() == list(range(26))
+    finally:
+        socket.setdefaulttimeout(None)
 
 
 class Keys:
