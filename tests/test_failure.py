@@ -112,13 +112,6 @@ def test_arguments_that_cannot_be_sent_become_texts():
     assert (type(restored), restored.args) == (Unprintable, ("a", repr(lock), "<Unprintable>"))
 
 
-def test_exception_of_a_local_class():
-    class Local(Exception):
-        pass
-
-    assert type(crossed(Local("text"))).__qualname__ == Local.__qualname__
-
-
 def test_notes_end_with_the_workers_traceback():
     error = ValueError("text")
     error.__cause__ = LookupError("the cause")

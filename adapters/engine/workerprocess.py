@@ -226,7 +226,7 @@ class Worker:
     def bury(self) -> list[SentMessage]:
         """Record the process's end; returns the unanswered messages."""
         assert self._process is not None
-        with contextlib.suppress(ProcessLookupError):  # Processes that user code has started.
+        with contextlib.suppress(OSError):  # Processes that user code has started.
             os.killpg(self.pid, signal.SIGTERM)
         exitcode = self._process.wait()  # It has ended already.
         with self._lock:
