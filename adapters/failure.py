@@ -40,7 +40,7 @@ class Failure:
             pickle.loads(pickled := dumps(error))
         except Exception:
             pickled = b""
-        return cls(pickled, (*getattr(error, "__notes__", ()), text), summary(error))
+        return cls(pickled, (*getattr(error, "__notes__", ()), text), _summary(error))
 
     def restore(self) -> BaseException:
         """Rebuild the exception, in the trainer's process."""
@@ -52,7 +52,7 @@ class Failure:
         return error
 
 
-def summary(error: BaseException) -> str:
+def _summary(error: BaseException) -> str:
     """Class and message of an exception; the class alone if ``__str__`` raises."""
     with contextlib.suppress(Exception):
         return f"{type(error).__qualname__}: {error}"

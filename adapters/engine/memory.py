@@ -122,12 +122,7 @@ def grow(descriptor: int, size: int) -> None:
 
 @contextlib.contextmanager
 def _opened(name: FileName, flags: int) -> Iterator[int]:
-    """Open another process's file, and yield the descriptor.
-
-    Raises:
-        FileNotFoundError: That process has closed it.
-        PermissionError: That process doesn't let others read its memory.
-    """
+    """Open another process's file, and yield the descriptor."""
     try:
         descriptor = os.open(name.path, flags)
     except PermissionError as error:

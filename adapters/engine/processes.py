@@ -45,14 +45,7 @@ _IMPORTED = (
 
 
 class Processes(Executor):
-    """Executor on worker processes.
-
-    Args:
-        plan: The plan to compute; sent once.
-        count: Number of processes.
-        settings: The user's settings.
-        lock: The dispatcher's lock; held whenever the executor's state changes.
-        changed: Called, from the pool's thread, when a worker has become ready or has died.
+    """Executor on worker processes; its arguments are those of ``EXECUTORS``.
 
     Raises:
         RuntimeError: This is a worker process.

@@ -100,7 +100,7 @@ class Worker:
                 try:
                     self._process = _Fork()
                     self._process.start(functools.partial(self._serve, there, leave))
-                except OSError:
+                except OSError:  # There is too little memory for a copy of this process.
                     self._process = None
             if self._process is None:
                 self._process = _spawn(there.fileno(), [] if tracker is None else [tracker])
@@ -264,11 +264,7 @@ class _Fork:
         self._pids: list[int] = []
 
     def start(self, run: Callable[[], None]) -> None:
-        """Fork this process, and call ``run`` in the fork, which ends afterwards.
-
-        Raises:
-            OSError: There is too little memory for a copy of this process.
-        """
+        """Fork this process, and call ``run`` in the fork, which ends afterwards."""
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(Exception):
                 stream.flush()  # Otherwise, the fork would write the same text again.
