@@ -11,7 +11,7 @@ first, and idle after its last answer. Idle workers are kept for a while, so tha
 ``lease``, ``give_back`` and ``Worker.send`` may be called from any thread and don't block, except
 for the system call that starts a process. One thread of the pool reads the workers' messages and
 calls their executors, without a lock; it ends with the last worker. The end of a process shows its
-death, not the end of its pipes, which a child of the worker may hold open.
+death, if Linux has a descriptor of it, not the end of its socket, which a child may hold open.
 """
 
 from __future__ import annotations

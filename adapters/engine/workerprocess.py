@@ -150,7 +150,7 @@ class Worker:
         return self.lessee is None and not (self.is_busy or self.killed or self.dead)
 
     def _introduce(self, tracker: int | None) -> None:
-        """Send the process the facts about its parent, see ``worker.take_over``."""
+        """Send the process the facts about its parent, see ``workermain.take_over``."""
         key = bytes(multiprocessing.current_process().authkey)
         arguments = list(map(str, sys.argv))  # Plain, as the worker has no places of modules yet.
         facts = [*sys.path, _FOLDER], os.getpid(), arguments, key, tracker
