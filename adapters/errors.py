@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+
 
 class AdapterError(Exception):
     """Base of the errors that this package raises at run time.
@@ -86,3 +89,13 @@ class UnlikeError(ContentError):
 def note(error: BaseException, text: str) -> None:
     """Add a note to an error; Python 3.10 lacks ``error.add_note``."""
     error.__notes__ = [*getattr(error, "__notes__", ()), text]  # type: ignore[attr-defined]
+
+
+@contextlib.contextmanager
+def noted(text: str) -> Iterator[None]:
+    """Add a note to an error that leaves this context."""
+    try:
+        yield
+    except Exception as error:
+        note(error, text)
+        raise

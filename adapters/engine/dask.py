@@ -34,7 +34,7 @@ from adapters.engine.executors import CLUSTER, Settings
 from adapters.engine.memory import Arena
 from adapters.engine.serialization import import_before, pickled_apart
 from adapters.engine.tasks import Done, Executor, Future, Task
-from adapters.errors import WorkerError, note
+from adapters.errors import WorkerError, note, noted
 from adapters.failure import Failure
 from adapters.structure import flatten, unflatten
 
@@ -111,11 +111,8 @@ class Pickled:
         with self._lock:
             if self._plan is None:
                 import_before(self._imports)
-                try:
+                with noted(_NOT_OPENED):
                     self._plan, *_ = pickle.loads(self.content, buffers=self.buffers)
-                except Exception as error:
-                    note(error, _NOT_OPENED)
-                    raise
             return self._plan
 
     def batch(self, allocate: Allocate) -> tuple[Assembled, Spent]:
@@ -130,12 +127,8 @@ class Pickled:
 
 def pickled_plan(plan: Plan) -> Pickled:
     """Pickle a plan; its arrays are not copied."""
-    try:
-        content, buffers, imports = pickled_apart(plan)
-    except Exception as error:
-        note(error, _NOT_PICKLED)
-        raise
-    return Pickled(content, buffers, imports)
+    with noted(_NOT_PICKLED):
+        return Pickled(*pickled_apart(plan))
 
 
 def pickled_batch(assembled: Assembled, spent: Spent) -> Pickled:
@@ -148,11 +141,8 @@ def pickled_batch(assembled: Assembled, spent: Spent) -> Pickled:
     ]
     buffers: list[pickle.PickleBuffer] = []
     content = treedef, leaves, assembled.skipped, spent
-    try:
+    with noted("the batch holds something that can't be sent from a worker of a cluster"):
         pickled = cloudpickle.dumps(content, protocol=5, buffer_callback=buffers.append)
-    except Exception as error:
-        note(error, "the batch holds something that can't be sent from a worker of a cluster")
-        raise
     return Pickled(pickled, [each.raw() for each in buffers])
 
 

@@ -43,7 +43,7 @@ from adapters.batch.plan import BatchKey, Plan
 from adapters.clock import Spent
 from adapters.engine.memory import FileName, SlotWriter, close_inherited, is_open, map_private
 from adapters.engine.serialization import load_plan
-from adapters.errors import note
+from adapters.errors import note, noted
 from adapters.failure import Failure, dumps
 from adapters.structure import flatten
 
@@ -133,10 +133,8 @@ class _OpenPlan:
         if self._plan is None:
             opens_plan = True
             try:
-                self._plan, self.finalized = load_plan(self._name)
-            except Exception as error:
-                note(error, _NOT_OPENED)
-                raise
+                with noted(_NOT_OPENED):
+                    self._plan, self.finalized = load_plan(self._name)
             finally:
                 opens_plan = False
         return self._plan
