@@ -22,19 +22,7 @@ from typing import Any
 
 from adapters import user_code
 from adapters.batch.plan import Assembled, Plan
-from adapters.engine.tasks import (
-    DROPPED,
-    FAILED,
-    GIVEN_UP,
-    HERE,
-    MADE,
-    QUEUED,
-    UNSUBMITTED,
-    Executor,
-    Future,
-    InterpreterEndsError,
-    Task,
-)
+from adapters.engine.tasks import DONE, QUEUED, Executor, Future, InterpreterEndsError, Task
 from adapters.errors import ClosedError, WorkerError
 
 log = logging.getLogger("adapters")
@@ -46,10 +34,6 @@ _RESTARTS = 6
 _WAIT_SECONDS = 1.0
 # Time for new processes to import what the plan needs, before a batch can be late.
 _START_SECONDS = 60.0
-
-# States in which a task's result is no longer awaited: the batch was given up, or read before its
-# thread reported it, or couldn't be queued.
-_RESULT_NOT_AWAITED = (GIVEN_UP, HERE, UNSUBMITTED)
 
 _of_other_processes: list[Executor] = []
 
@@ -189,13 +173,10 @@ class Dispatcher:
                         "or look for what hangs with no workers"
                     )
             future.raise_error()
-            # A thread's outcome may come before its task is reported.
-            if future.outcome is None or future.state is DROPPED:
+            if future.outcome is None:
                 if not self._may_be_read(future):
                     raise ClosedError("the sequence or loader was closed before this batch came")
                 future.outcome = future.executor.collect(future)
-            if future.state is not HERE:
-                future.become(HERE)
             return future.outcome
 
     def _wait_for_change(self, seconds: float) -> None:
@@ -216,10 +197,9 @@ class Dispatcher:
             executor = self.executor
             for future in futures:
                 future.abandoned = True
-                # The memory of an earlier executor was freed with it.
-                if future.state is MADE and executor is not None and executor is future.executor:
+                # No worker writes there any more. An earlier executor has freed its memory.
+                if future.state is DONE and executor is not None and executor is future.executor:
                     executor.discard(future)
-                    future.become(DROPPED)
             self._changed.notify_all()
 
     def stop(self, for_good: bool, wait: bool = True) -> None:
@@ -289,16 +269,11 @@ class Dispatcher:
     def _close_batch(self, executor: Executor, task: Task, future: Future) -> None:
         """Set the state of a batch whose task is done, or won't be done."""
         future.seconds += task.seconds / len(task.batches)
-        if future.state in _RESULT_NOT_AWAITED:
-            executor.discard(future)  # No worker writes there any more.
-        elif future.abandoned:
+        # Not awaited if it was given up, read before its thread reported it, or couldn't be queued.
+        if not future.wanted or future.error is not None:
             executor.discard(future)
-            future.become(DROPPED)
-        elif future.error is not None:
-            executor.discard(future)
-            future.become(FAILED)
-        else:
-            future.become(MADE if future.outcome is None else HERE)
+        if future.state is QUEUED:
+            future.become(DONE)
 
     def _repeat(self, executor: Executor, task: Task) -> None:
         """Queue the batches of a dead worker's task again, before all others."""
@@ -349,4 +324,4 @@ class Dispatcher:
             f"{who} {when} batch {future.key.index} of epoch {future.key.epoch}; tried {times} "
             f"times. Look for {cause}"
         )
-        future.become(GIVEN_UP)
+        future.become(DONE)

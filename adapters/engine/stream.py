@@ -18,14 +18,7 @@ from typing import Any
 from adapters.batch.plan import WHOLE, Assembled, BatchKey, ResumedEpoch
 from adapters.engine.memory import Arena
 from adapters.engine.supply import Supply
-from adapters.engine.tasks import (
-    FAILED,
-    QUEUED,
-    UNSUBMITTED,
-    Convert,
-    Exhausted,
-    Future,
-)
+from adapters.engine.tasks import DONE, Convert, Exhausted, Future
 from adapters.errors import ClosedError
 
 log = logging.getLogger("adapters")
@@ -177,12 +170,12 @@ class Stream:
         first = next(iter(tuple(self._window)), None)
         if first is None:
             return not self._supply.batches_ahead
-        return first.state not in (UNSUBMITTED, QUEUED)
+        return first.state is DONE
 
     @property
     def failed(self) -> bool:
         """True if a batch in the window has failed."""
-        return any(future.state is FAILED for future in self._window)
+        return any(future.error is not None for future in self._window)
 
     def close(self) -> None:
         """Drop the batches under way."""

@@ -47,7 +47,7 @@ from adapters.clock import Spent
 from adapters.engine.autotune import Comparison
 from adapters.engine.dispatch import Dispatcher
 from adapters.engine.executors import EXECUTORS, Settings
-from adapters.engine.tasks import FAILED, HERE, UNSUBMITTED, Executor, Future, InterpreterEndsError
+from adapters.engine.tasks import DONE, UNSUBMITTED, Executor, Future, InterpreterEndsError
 from adapters.engine.tuning import Choice, Trial
 from adapters.engine.waits import Losses, Waits
 from adapters.errors import ClosedError, NotPicklableError, WorkerError
@@ -353,16 +353,16 @@ class Supply:
 
     def fulfil(self, future: Future, allocate: Allocate) -> None:
         """Compute a batch in the calling thread; an error is raised when the batch is read."""
-        started, state = Spent.now(), HERE
+        started = Spent.now()
         try:
             outcome = self.plan.batch(future.key, allocate)
             self.plan.wait_for(outcome)
             future.outcome = outcome
         except BaseException as error:
-            future.error, state = error, FAILED
+            future.error = error
         future.spent = started.until_now()
         future.seconds = future.spent.seconds
-        future.become(state)
+        future.become(DONE)
 
     def result(self, future: Future) -> Assembled:
         """Return the batch; blocks until it is there.
@@ -375,7 +375,7 @@ class Supply:
         """
         if future.state is UNSUBMITTED:
             self._compute_here(future)
-        elif future.state is not HERE:
+        elif future.outcome is None:  # A thread writes it before it reports its task.
             try:
                 self._wait(future)
             except Exception as error:
@@ -389,7 +389,8 @@ class Supply:
 
     def _compute_here(self, future: Future) -> None:
         future.outcome = self.compute(future.key)
-        future.become(HERE)
+        if future.state is not DONE:
+            future.become(DONE)
 
     def _retry_inline(self, future: Future, error: Exception) -> bool:
         """Retry a batch inline if it failed in a process that ``"auto"`` chose; True on success.

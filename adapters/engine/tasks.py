@@ -1,20 +1,20 @@
-"""Futures of batches and their states, and tasks: units of work for one worker.
+"""Futures of batches, tasks for workers, and the protocol of executors.
 
 A ``Future`` is one batch on its way through the window. A ``Task`` is what one worker does at a
 time: one batch, or several short ones. The worker writes results into the task's futures
 and then reports the task done, once; the ``Dispatcher`` then sets the states of the batches:
 
-    UNSUBMITTED --ask--> QUEUED --its task is done--> MADE --read--> HERE
-       |                 |                             '----drop--> DROPPED
-       '--> HERE, FAILED '--> HERE, FAILED, GIVEN_UP, DROPPED
+    UNSUBMITTED --ask--> QUEUED --its task is done, or it is given up--> DONE
+         ^ '------------------- computed inline -------------------------^ |
+         '------------------------- its error is raised -------------------'
 
-A FAILED batch is UNSUBMITTED again once its reader has got the error. If the workers of a QUEUED or
-MADE batch have gone, as in a forked process, its reader computes it. Only ``Future.become``
-changes a state.
+If the workers of a batch have gone, as in a forked process, its reader computes it. Only
+``Future.become`` changes a state.
 """
 
 from __future__ import annotations
 
+import copy
 import enum
 import time
 from collections.abc import Callable
@@ -34,39 +34,19 @@ class Exhausted(Exception):
     """The stream has no further batch."""
 
 
-class State(enum.IntEnum):
-    """State of a batch. An ``IntEnum``, as a plain ``Enum`` is hashed by a Python function."""
+class State(enum.Enum):
+    """State of a batch."""
 
-    UNSUBMITTED = 0
-    """Not submitted. The reader computes it inline."""
-    QUEUED = 1
-    """Submitted to workers, or about to be. The reader waits."""
-    MADE = 2
-    """Done, and in the executor's memory until it is collected or discarded."""
-    HERE = 3
-    """Its arrays are available in this process."""
-    FAILED = 4
-    """Failed. The next read raises the error; a later read recomputes the batch."""
-    GIVEN_UP = 5
-    """Several processes have died in it. Each read raises an error."""
-    DROPPED = 6
-    """Abandoned by its reader, and discarded by the executor."""
+    UNSUBMITTED = "not submitted; the reader computes it inline"
+    QUEUED = "submitted to workers, or about to be; the reader waits"
+    DONE = "its arrays, or what the executor makes them of, or its error are there"
 
 
-# As module constants, because `State.MADE` takes 65 ns, a dozen times per batch (Python 3.11).
-UNSUBMITTED, QUEUED, MADE, HERE, FAILED, GIVEN_UP, DROPPED = State
+# As module constants, because `State.DONE` takes 65 ns, a dozen times per batch (Python 3.11).
+UNSUBMITTED, QUEUED, DONE = State
 
-FOLLOWING: dict[State, frozenset[State]] = {
-    UNSUBMITTED: frozenset({QUEUED, HERE, FAILED}),
-    QUEUED: frozenset(set(State) - {UNSUBMITTED, QUEUED}),
-    MADE: frozenset({HERE, DROPPED}),
-    HERE: frozenset(),
-    FAILED: frozenset({UNSUBMITTED}),
-    GIVEN_UP: frozenset(),
-    DROPPED: frozenset(),
-}
+FOLLOWING = {UNSUBMITTED: (QUEUED, DONE), QUEUED: (DONE,), DONE: (UNSUBMITTED,)}
 """Allowed transitions."""
-
 
 Convert = Callable[[Assembled], Assembled]
 
@@ -88,9 +68,9 @@ class Future:
     """Error of the batch; raised when it is read."""
     abandoned: bool = False
     """No reader needs it. A separate flag, because ``Stream.__del__`` may run in any thread at any
-    moment and must not take the lock; while workers have the batch, it is still QUEUED."""
+    moment and must not take the lock."""
     memory: Any = None
-    """Description of the batch by its worker, when the batch is in the executor's memory."""
+    """Description of the batch by its worker, from which ``Executor.collect`` makes the arrays."""
     killers: list[str] = field(default_factory=list)
     """Worker processes that died in this batch, or in one of the same task, and how."""
     seconds: float = 0.0
@@ -121,10 +101,7 @@ class Future:
         return self.state is QUEUED and not self.abandoned
 
     def note_error(self, error: BaseException) -> None:
-        """Record an error in one of its tasks, if the batch is still queued.
-
-        The batch becomes FAILED when the task is reported done.
-        """
+        """Record an error in one of its tasks, if the batch is still queued."""
         if self.state is QUEUED:
             self.error = error
 
@@ -132,14 +109,13 @@ class Future:
         """Raise the batch's error, if there is one.
 
         Raises:
-            Exception: The error from its computation.
-            WorkerError: The batch was given up.
+            Exception: The error from its computation. A later read computes the batch again.
+            WorkerError: The batch kills workers, or there are none. Later reads raise it again.
         """
         error = self.error
-        if error is not None and self.state is GIVEN_UP:
-            raise WorkerError(*error.args)
-        if error is not None and self.state is FAILED:
-            # A later read computes it again, and raises its own exception.
+        if isinstance(error, WorkerError):
+            raise copy.copy(error)
+        if error is not None:
             self.error = None
             self.become(UNSUBMITTED)
             try:

@@ -51,10 +51,10 @@ class Scripted:
         return future
 
     def append_next(self, needed: bool = True) -> Future:
-        future = Future(BatchKey(0, self.made), State.HERE)
+        future = Future(BatchKey(0, self.made), State.DONE)
         self.made += 1
         if self.made <= self.errors:
-            future.state, future.error = State.FAILED, ValueError("spoilt")
+            future.error = ValueError("spoilt")
         return future
 
     def fulfil(self, future: Future) -> None:
