@@ -24,7 +24,7 @@ from adapters.engine.supply import Supply
 from adapters.engine.tasks import Exhausted
 from adapters.engine.threads import close_dropped, note_program_end
 from adapters.engine.tuning import Choice
-from adapters.errors import ClosedError, note
+from adapters.errors import note
 from adapters.generators import current_place
 
 
@@ -52,8 +52,6 @@ class Engine(Supply):
 
         A secondary one calls the source's epoch hooks only for its first epoch, see ``Stream``.
         """
-        if self.closed:
-            raise ClosedError("the sequence or loader is closed: make a new one")
         parked, self._parked = self._parked, None
         way = shuffled, resumed, secondary
         if parked is not None and not parked.closed:
@@ -73,8 +71,6 @@ class Engine(Supply):
         step: int = 0,
     ) -> DrawnStream:
         """Make a stream of batches whose samples are drawn by a sampler."""
-        if self.closed:
-            raise ClosedError("the sequence or loader is closed: make a new one")
         stream = DrawnStream(self, epoch, batches, count, step)
         self._streams.add(stream)
         return stream
@@ -138,7 +134,7 @@ class Engine(Supply):
         if all(thread.daemon for thread in others):
             self.close()
             return
-        self._choice = Choice()
+        self._choose(Choice())
         self.dispatcher.stop(for_good=False)
 
     def forget_workers(self) -> None:

@@ -66,6 +66,8 @@ class Stream:
         self._memory = Arena()
         """Memory of batches that are made in the reader's thread."""
         self.closed = False
+        if supply.closed:
+            raise ClosedError("the sequence or loader is closed: make a new one")
 
     def next(self) -> Any:
         """Return the next batch, see ``fetch``."""
@@ -94,7 +96,7 @@ class Stream:
             self._ask(1)
             future = self._first()
             assembled = supply.result(future)
-            self._take(future)
+            self._first(take=True)
             self.position = self._after(epoch, step)
             self._ask(0)
         else:
@@ -102,8 +104,9 @@ class Stream:
             self._asked = self.position = self._after(epoch, step)
         self._returned, busy = time.perf_counter(), started - self._returned
         supply.delivered((epoch, step), self._returned, self._returned - started, busy)
-        if assembled.skipped or self._skipped:
-            self._count_skipped(assembled.skipped, epoch)
+        self._skipped += assembled.skipped
+        if self._skipped and self.position[0] != epoch:
+            self._say_skipped(epoch)
         return assembled
 
     def peek(self, count: int) -> list[Any]:
@@ -114,16 +117,11 @@ class Stream:
         self._ask(count)
         return [self._supply.result(self._window[i]).batch for i in range(count)]
 
-    def _first(self) -> Future:
+    def _first(self, take: bool = False) -> Future:
         try:
-            return self._window[0]
+            return self._window.popleft() if take else self._window[0]
         except IndexError:
             raise ClosedError("the stream was closed while a batch was asked of it") from None
-
-    def _take(self, future: Future) -> None:
-        if self._first() is not future:
-            raise ClosedError("the stream was closed while a batch was taken from it")
-        self._window.popleft()
 
     def _enter(self, epoch: int) -> None:
         if self.closed or self._supply.closed:
@@ -152,9 +150,9 @@ class Stream:
         Raises:
             Exhausted: There is none, or it is unknown until the reader gets there.
         """
-        if not (needed or self._may_read_ahead()):
-            raise Exhausted
         epoch, step = self._asked
+        if not needed and epoch != self._entered and self._supply.plan.changes_between_epochs:
+            raise Exhausted
         future = Future(self._key(epoch, step), convert=self.convert)
         self._asked = self._after(epoch, step)
         self._window.append(future)
@@ -185,6 +183,8 @@ class Stream:
             # An error among them would keep all frames of its traceback alive.
             self._window.clear()
             self._memory.close()
+            if self._skipped:
+                self._say_skipped(self.position[0])
 
     def __del__(self) -> None:
         # No lock: another thread may hold it, or this one in an outer frame.
@@ -206,18 +206,9 @@ class Stream:
                 raise
         supply.dispatcher.start_tasks()
 
-    def _may_read_ahead(self) -> bool:
-        return not self._supply.plan.changes_between_epochs or self._asked[0] == self._entered
-
-    def _count_skipped(self, skipped: int, epoch: int) -> None:
-        self._skipped += skipped
-        if self.position[0] > epoch:
-            self._say_skipped(epoch)
-
     def _say_skipped(self, epoch: int) -> None:
-        if self._skipped:
-            log.warning("epoch %d: on_error replaced %d samples", epoch, self._skipped)
-            self._skipped = 0
+        log.warning("epoch %d: on_error replaced %d samples", epoch, self._skipped)
+        self._skipped = 0
 
     def _key(self, epoch: int, step: int) -> BatchKey:
         shuffled, resumed, _ = self.way
@@ -247,8 +238,7 @@ class DrawnStream(Stream):
         if count is not None:
             self._estimated_length = count
         self._drawn = batches
-        # The reason for the end of ``batches``: its ``StopIteration``, or an error.
-        self._problem: BaseException | None = None
+        self._end: BaseException | None = None
 
     def fetch(self) -> Assembled:
         """Return the next batch, and facts about it.
@@ -259,16 +249,15 @@ class DrawnStream(Stream):
         """
         try:
             return super().fetch()
-        except Exhausted:
-            self._say_skipped(self.position[0])
-            if self._problem is None or isinstance(self._problem, StopIteration):
-                raise
-            raise self._problem from None
+        except Exhausted as error:
+            raise self._end or error from None
 
     def _key(self, epoch: int, step: int) -> BatchKey:
-        if self._problem is None:
+        if self._end is None:
             try:
                 return BatchKey(epoch, step, next(self._drawn))
-            except BaseException as problem:  # Raised after the earlier batches have been read.
-                self._problem = problem
+            except StopIteration:
+                self._end = Exhausted()
+            except BaseException as error:  # Raised after the earlier batches have been read.
+                self._end = error
         raise Exhausted

@@ -1,4 +1,4 @@
-"""Manager of a sequence's workers: computes batches inline, or has workers read ahead.
+"""Supply of a sequence's batches: computes them inline, or has workers read ahead.
 
     Stream --key--> Supply --ask--> Dispatcher --> executor
                       |                               |
@@ -77,18 +77,16 @@ class Supply:
     def __init__(self, plan: Plan, settings: Settings) -> None:
         self.plan = plan
         self._settings = settings
-        self._choice: Choice | None = None
-        if settings.workers != "auto":
-            kind = settings.kind or ("processes" if settings.use_multiprocessing else "threads")
-            self._choice = Choice(kind, settings.workers) if settings.workers else Choice()
-        self._trial: Trial | None = None
-        self._comparison: Comparison | None = None
-        """Comparison of numbers of active workers, to find the fastest for the consumer."""
-        self._compared: Choice | None = None
-        """Choice whose numbers of workers are compared."""
         self.dispatcher = Dispatcher(
             plan, self._open_executor, lambda: self._active, settings.max_queue_size
         )
+        self._trial: Trial | None = None
+        self._choice: Choice | None = None
+        self._comparison: Comparison | None = None
+        """Comparison of numbers of active workers, to find the fastest for the consumer."""
+        if settings.workers != "auto":
+            kind = settings.kind or ("processes" if settings.use_multiprocessing else "threads")
+            self._choose(Choice(kind, settings.workers) if settings.workers else Choice())
         self.ahead_elsewhere = 0
         """Batches that the framework reads ahead of the trainer, in its own thread."""
         self.staged = 0
@@ -118,12 +116,11 @@ class Supply:
     @property
     def state(self) -> WorkerState:
         """State of the workers."""
-        choice, executor = self._choice, self.dispatcher.executor
+        choice, executor, settings = self._choice, self.dispatcher.executor, self._settings
         if choice is None:
             return WorkerState.UNDECIDED
         if not choice.count:
             return WorkerState.INLINE
-        settings = self._settings
         awaited = settings.isolated or (settings.use_multiprocessing and settings.at_once)
         if choice.kind != "processes" or awaited:
             return WorkerState.WORKING
@@ -134,10 +131,14 @@ class Supply:
     @property
     def at_full_speed(self) -> bool:
         """True if the workers are chosen and all ready, so that measurements show their speed."""
-        choice, executor = self._choice, self.dispatcher.executor
-        if choice is None or self.state not in (WorkerState.INLINE, WorkerState.WORKING):
+        executor = self.dispatcher.executor
+        if self.state not in (WorkerState.INLINE, WorkerState.WORKING):
             return False
-        return choice.kind != "processes" if executor is None else executor.complete
+        return not self._of_processes if executor is None else executor.complete
+
+    @property
+    def _of_processes(self) -> bool:
+        return self._choice is not None and self._choice.kind == "processes"
 
     def choose_workers(self, stream: Any) -> None:
         """Compute and measure a ``Stream``'s next batches, and choose when enough is known."""
@@ -145,23 +146,18 @@ class Supply:
             self._trial = Trial(self.plan, self._settings.use_multiprocessing)
         choice = self._trial.step(stream)
         if choice is not None and self._choice is None:  # Not by another stream's thread.
-            self._choice = choice
+            self._choose(choice)
             log.info("%s", choice.reason)
 
-    def _compare(self) -> Comparison | None:
-        """Return the comparison of numbers of workers; None if there is nothing to compare."""
-        if self._compared is not self._choice:
-            choice, counts = self._choice, self._counts()
-            most = self._settings.window(max(counts, default=0))
-            self._comparison = Comparison(counts, most + 2) if counts else None
-            self._compared = choice
-        return self._comparison
+    def _choose(self, choice: Choice) -> None:
+        counts = self._counts(choice)
+        most = self._settings.window(max(counts, default=0))
+        self._comparison = Comparison(counts, most + 2) if counts else None
+        self._choice = choice
 
-    def _counts(self) -> list[int]:
+    def _counts(self, choice: Choice) -> list[int]:
         """Numbers of workers that may be the fastest, and the first one to use."""
-        choice, settings = self._choice, self._settings
-        if choice is None:
-            return []
+        settings = self._settings
         if choice.only_if_busy:
             # Long batches are better read ahead meanwhile.
             return [1, 0] if choice.seconds > _LONG_BATCH_SECONDS else [0, 1]
@@ -178,14 +174,13 @@ class Supply:
     @property
     def _active(self) -> int:
         """Number of workers that may be busy."""
-        choice, comparison = self._choice, self._compare()
+        choice, executor = self._choice, self.dispatcher.executor
         if choice is None:
             return 0
-        if choice.kind != "threads" or comparison is None:
-            executor = self.dispatcher.executor  # Some processes may start later.
-            return choice.count if executor is None else executor.count
-        # A single thread keeps the order: some data sets count their calls.
-        return max(1, comparison.current)
+        if choice.kind == "threads" and self._comparison is not None:
+            # A single thread keeps the order: some data sets count their calls.
+            return max(1, self._comparison.current)
+        return choice.count if executor is None else executor.count  # Some may start later.
 
     @property
     def window(self) -> int:
@@ -199,19 +194,19 @@ class Supply:
 
     def _within_room(self, batches: int) -> int:
         executor = self.dispatcher.executor
-        most = None if executor is None else executor.window
-        return batches if most is None else min(batches, most)
+        if executor is None or executor.window is None:
+            return batches
+        return min(batches, executor.window)
 
     @property
     def batches_ahead(self) -> int:
         """Number of batches that the stream has under way; 0 if it computes them inline."""
-        choice = self._choice
+        choice, comparison = self._choice, self._comparison
         if choice is None or self.state is not WorkerState.WORKING:
             return 0
-        if choice.only_if_busy and self.ahead_elsewhere:
-            return 0
-        comparison = self._compare()
         if comparison is not None and not comparison.current:
+            return 0
+        if choice.only_if_busy and self.ahead_elsewhere:
             return 0
         return max(1, self.window - self.ahead_elsewhere - self.staged)
 
@@ -244,9 +239,8 @@ class Supply:
             self.dispatcher.open()
         except NotPicklableError as error:
             self._fall_back_to_inline(error)
-        except InterpreterEndsError:
-            # The main thread has ended, and another thread still trains.
-            self._choice = Choice()
+        except InterpreterEndsError:  # The main thread has ended, and another thread still trains.
+            self._choose(Choice())
         except (OSError, RuntimeError, TypeError) as error:
             if self._settings.workers != "auto" or self._settings.use_multiprocessing:
                 raise
@@ -254,14 +248,14 @@ class Supply:
         return self._choice.count > 0
 
     def _fall_back_to_inline(self, error: Exception) -> None:
-        kind = "threads" if self._choice and self._choice.kind == "threads" else "processes"
+        kind = "processes" if self._of_processes else "threads"
         # As a text: a log that keeps the error would keep the files in its traceback open.
         log.warning("batches are computed inline, as %s can't be used: %s", kind, str(error))
         self._compute_inline(f"inline ({error})")
 
     def _compute_inline(self, reason: str) -> None:
         """Compute all batches inline from now on."""
-        self._choice = Choice(reason=reason)
+        self._choose(Choice(reason=reason))
         self.dispatcher.stop(for_good=False)
 
     # --- for people ---
@@ -275,7 +269,7 @@ class Supply:
         current = 0 if self._comparison is None else self._comparison.current
         return dataclasses.replace(
             self._settings,
-            workers=max(choice.count, current) if choice.count else 0,
+            workers=max(choice.count, current),
             use_multiprocessing=choice.kind == "processes",
         )
 
@@ -328,8 +322,7 @@ class Supply:
                     self.dispatcher.stop(for_good=False)
                     raise
         if self.start_workers():
-            processes = self._choice is not None and self._choice.kind == "processes"
-            self.plan.prefetch(future.key, elsewhere=processes)
+            self.plan.prefetch(future.key, elsewhere=self._of_processes)
             # Otherwise, the main thread ended just now, and the reader computes the batch.
             with contextlib.suppress(InterpreterEndsError):
                 self.dispatcher.ask(future, self._batch_seconds)
@@ -427,15 +420,11 @@ class Supply:
     ) -> None:
         """Record how long the consumer was busy with one batch and waited for the next."""
         self.waits.note(position, moment, waited_seconds, busy_seconds)
-        choice, state, executor = self._choice, self.state, self.dispatcher.executor
-        if state in (WorkerState.DEFERRED, WorkerState.STARTING):
+        if self.state in (WorkerState.DEFERRED, WorkerState.STARTING):
             self._losses.note(waited_seconds, busy_seconds if self.ahead_elsewhere else 0.0)
-        if choice is None or state is not WorkerState.WORKING:
-            return
         # While processes start, or rest, the pace says nothing about their number.
-        ready = choice.kind == "threads" or executor is None or executor.complete
-        if ready and (comparison := self._compare()) is not None:
-            comparison.delivered(moment, self._alone_seconds)
+        elif self._comparison is not None and self.at_full_speed:
+            self._comparison.delivered(moment, self._alone_seconds)
 
     def enter_epoch(self, epoch: int) -> None:
         """Tell a source that changes between epochs that this epoch begins.

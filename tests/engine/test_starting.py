@@ -13,7 +13,7 @@ import pytest
 from adapters.engine import Engine, Settings
 from adapters.engine.pool import shared_pool
 from adapters.engine.supply import WorkerState
-from adapters.engine.tuning import Choice, Trial
+from adapters.engine.tuning import Choice
 from tests.engine.executors import end_idle_workers, workers
 from tests.engine.workloads import Numbers, Slow
 from tests.plans import plan_of
@@ -42,7 +42,7 @@ def chosen(batches, transform):
     """An engine whose measurement has just come to an end, in favour of two processes."""
     plan = plan_of(np.arange(4 * batches), 4, transform=transform)
     engine = Engine(plan, Settings("auto"))
-    engine._trial, engine._choice = Trial(plan, False), Choice("processes", 2)
+    engine._choose(Choice("processes", 2))
     return closing(engine)
 
 
@@ -121,7 +121,7 @@ def test_processes_that_cannot_start_leave_work_inline(executable, monkeypatch, 
         Engine(plan_of(Numbers(8000), 4, transform=Slow(0.002)), Settings("auto"))
     ) as engine:
         # The measurement has just come to an end, in favour of two processes.
-        engine._choice = Choice("processes", 2)
+        engine._choose(Choice("processes", 2))
         engine._losses.seconds = 100.0
         stream, found = engine.stream(0, 0, False), []
         while engine.state is not WorkerState.INLINE and len(found) < 1900:

@@ -204,7 +204,7 @@ class Streaming(RuleBasedStateMachine):
 
     def reads_on(self, stream: Stream, count: int) -> bool:
         if self.processes:  # Which would take a second to start.
-            self.engine._choice = Choice()
+            self.engine._choose(Choice())
         for _ in range(count):
             expected = self.expected(stream.position)
             if self.take(stream) != expected:
