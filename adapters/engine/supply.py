@@ -61,6 +61,9 @@ _LONG_BATCH_SECONDS = 0.001
 _STARTING_DEATHS = 3
 
 
+_SINGULAR = {"threads": "thread", "processes": "process"}
+
+
 class WorkerState(enum.Enum):
     """State of a sequence's workers."""
 
@@ -84,9 +87,13 @@ class Supply:
         self._choice: Choice | None = None
         self._comparison: Comparison | None = None
         """Comparison of numbers of active workers, to find the fastest for the consumer."""
+        self._by_auto = settings.workers == "auto" and not settings.use_multiprocessing
+        """True if the user left the kind of workers open."""
         if settings.workers != "auto":
             kind = settings.kind or ("processes" if settings.use_multiprocessing else "threads")
-            self._choose(Choice(kind, settings.workers) if settings.workers else Choice())
+            name = _SINGULAR.get(kind, kind) if settings.workers == 1 else kind
+            choice = Choice(kind, settings.workers, reason=f"{settings.workers} {name}")
+            self._choose(choice if settings.workers else Choice())
         self.ahead_elsewhere = 0
         """Batches that the framework reads ahead of the trainer, in its own thread."""
         self.staged = 0
@@ -147,7 +154,7 @@ class Supply:
         choice = self._trial.step(stream)
         if choice is not None and self._choice is None:  # Not by another stream's thread.
             self._choose(choice)
-            log.info("%s", choice.reason)
+            log.info('workers="auto": %s', choice.reason)
 
     def _choose(self, choice: Choice) -> None:
         counts = self._counts(choice)
@@ -168,8 +175,8 @@ class Supply:
                 return [1, *none]
             more = [choice.ceiling] if choice.ceiling > choice.count else []
             return [choice.count, *more, 1, *none]
-        requested = settings.workers != "auto" or settings.use_multiprocessing or settings.isolated
-        return [] if choice.kind != "processes" or requested else [choice.count, *none]
+        late = choice.kind == "processes" and self._by_auto and not settings.isolated
+        return [choice.count, *none] if late else []
 
     @property
     def _active(self) -> int:
@@ -242,7 +249,7 @@ class Supply:
         except InterpreterEndsError:  # The main thread has ended, and another thread still trains.
             self._choose(Choice())
         except (OSError, RuntimeError, TypeError) as error:
-            if self._settings.workers != "auto" or self._settings.use_multiprocessing:
+            if not self._by_auto:
                 raise
             self._fall_back_to_inline(error)
         return self._choice.count > 0
@@ -276,33 +283,19 @@ class Supply:
     @property
     def description(self) -> str:
         """Description of the workers, for people."""
-        choice, executor = self._choice, self.dispatcher.executor
+        choice, executor, comparison = self._choice, self.dispatcher.executor, self._comparison
         if choice is None:
             return '"auto", which the first batches will decide'
-        there = ""
+        text = choice.reason
         if executor is not None and executor.starting:
-            there = ", which are starting"
+            text += ", which are starting"
         elif self.state is WorkerState.DEFERRED:
-            there = ", which are started once there is work enough for them"
-        if choice.reason:
-            return f"{choice.reason}{there}{'' if choice.only_if_busy else self._at_work}"
-        if not choice.count:
-            return "none, batches are made when they are asked for"
-        kind = choice.kind
-        if choice.count == 1:
-            kind = {"threads": "thread", "processes": "process"}.get(kind, kind)
-        return f"{choice.count} {kind}{there}{self._at_work}"
-
-    @property
-    def _at_work(self) -> str:
-        """Number of workers that work at once, for people; empty if all of them do."""
-        choice, comparison = self._choice, self._comparison
-        if choice is None or not choice.count or comparison is None or not comparison.decided:
-            return ""
-        current = comparison.current
-        if current == choice.count:
-            return ""
-        return f"; {current or 'none'} at work, as batches come faster to the trainer then"
+            text += ", which are started once there is work enough for them"
+        if comparison is None or not comparison.decided or choice.only_if_busy:
+            return text
+        if (current := comparison.current) == choice.count:
+            return text
+        return f"{text}; {current or 'none'} at work, as batches come faster to the trainer then"
 
     # --- batches ---
 
@@ -390,10 +383,9 @@ class Supply:
 
         A file descriptor, for example, can be sent to another process but has no meaning there.
         """
-        by_auto = self._settings.workers == "auto" and not self._settings.use_multiprocessing
         # UNSUBMITTED: its error has been raised, so that the next read computes it again.
         failed = future.state is UNSUBMITTED and not isinstance(error, (ClosedError, WorkerError))
-        if not (by_auto and failed and getattr(future.executor, "name", "") == "processes"):
+        if not (self._by_auto and failed and getattr(future.executor, "name", "") == "processes"):
             return False
         try:
             self._compute_here(future)

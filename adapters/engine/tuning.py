@@ -53,17 +53,17 @@ class Choice:
         kind: ``"inline"`` or a key of ``EXECUTORS``.
         count: Number to start with; 0 for inline.
         ceiling: Largest number of threads, if more may be faster.
-        reason: Reason, for the log.
+        reason: Description of the workers and reason for them.
+        only_if_busy: Read ahead only if that feeds the trainer faster than computing inline.
+        seconds: Shortest time of a measured batch.
     """
 
     kind: str = "inline"
     count: int = 0
     ceiling: int = 0
-    reason: str = ""
+    reason: str = "none, batches are made when they are asked for"
     only_if_busy: bool = False
-    """Read ahead only if that feeds the trainer faster than computing inline."""
     seconds: float = math.inf
-    """Shortest time of a measured batch."""
 
 
 class Trial:
@@ -82,27 +82,29 @@ class Trial:
         self._scales = min(max(_SCALES, scales), _SCALES_AT_MOST)
         """Gain of two threads from which threads are chosen."""
         self._alone: list[Future] = []
-        self._undecided_alone = True
         self._together = math.inf
+        self._pairs = False
+        """True once batches must be measured on two threads."""
         self._tries = 0
 
     def step(self, stream: Any) -> Choice | None:
         """Compute a ``Stream``'s next batches; return the choice when it can be made."""
         if self._processes:
-            reason = f'workers="auto": {self._cpus} processes, as asked for'
+            reason = f"{self._cpus} processes, as asked for"
             return Choice("processes", self._cpus, reason=reason)
-        if not self._undecided_alone and self._needs_two_threads:
+        if self._pairs and self._needs_two_threads:
             together = _on_two_threads(stream)
             if together is not None:
                 self._together = min(self._together, together)
                 self._tries += 1
             return None
         # After two threads, too: the batch to compare with may have been an early, slow one.
-        self._compute_alone(stream)
-        if not self._undecided_alone:
-            return None if self._needs_two_threads else self._late_choice()
-        self._undecided_alone = not self._known_alone
-        return None if self._undecided_alone else self._early_choice()
+        future = stream.compute()
+        if future.error is None:
+            self._alone.append(future)
+        choice = self._choice() if self._known_alone else None
+        self._pairs = self._known_alone and choice is None
+        return choice
 
     @property
     def _gain(self) -> float:
@@ -112,12 +114,6 @@ class Trial:
     @property
     def _needs_two_threads(self) -> bool:
         return self._gain < self._scales and self._tries < _TRIES
-
-    def _compute_alone(self, stream: Any) -> None:
-        """Compute the next batch in this thread."""
-        future = stream.compute()
-        if future.error is None:
-            self._alone.append(future)
 
     @property
     def _known_alone(self) -> bool:
@@ -154,14 +150,14 @@ class Trial:
 
     # --- choices ---
 
-    def _early_choice(self) -> Choice | None:
-        """Choose by the batches on one thread; None if two threads must be tried."""
-        plan, alone = self._plan, self._quietest.own_seconds
+    def _choice(self) -> Choice | None:
+        """Return the choice; None if two threads must be tried."""
+        plan, alone, gain = self._plan, self._quietest.own_seconds, self._gain
         if not plan.threads or plan.one_thread_at_a_time:
             return self._serial_choice()
-        if alone < _TRIVIAL_SECONDS:
+        if self._seconds < _TRIVIAL_SECONDS:
             return self._read_ahead(f"{self._cost}, which needs no more")
-        if self._waits and not plan.not_thread_safe:
+        if self._waits and (gain >= self._scales or not plan.not_thread_safe):
             return self._waiting_threads()
         if self._cpus == 1:
             return self._read_ahead(f"{self._cost}, and there is one CPU")
@@ -170,22 +166,15 @@ class Trial:
         # A sampler's batches may vary in size.
         if plan.only_decodes and alone > _DECODING_SECONDS * len(plan.samples(self._alone[1].key)):
             return self._scaled_choice(2.0, "images are decoded without the interpreter lock")
-        return None
-
-    def _late_choice(self) -> Choice:
-        """Choose by the gain of two threads."""
-        gain = self._gain
-        if self._seconds < _TRIVIAL_SECONDS:
-            return self._read_ahead(f"{self._cost}, which needs no more")
-        if self._waits and gain >= self._scales:
-            return self._waiting_threads()
+        if self._needs_two_threads:
+            return None
         return self._scaled_choice(gain, f"two threads make {gain:.2g} times as many")
 
     def _scaled_choice(self, gain: float, measured: str) -> Choice:
         """Choose threads if two of them gain enough, else processes if they can be used."""
         obstacle = None if gain >= self._scales else self._obstacle
         if gain >= (_SCALES if obstacle else self._scales):
-            reason = f'workers="auto": {self._cpus} threads ({self._cost}; {measured})'
+            reason = f"{self._cpus} threads ({self._cost}; {measured})"
             return Choice("threads", self._cpus, reason=reason)
         if obstacle:
             return self._read_ahead(f"{self._cost}; {measured}; {obstacle}")
@@ -209,25 +198,27 @@ class Trial:
         # An opened object may be bound to its thread, as sqlite3's connections are.
         if draws or obstacle.opened:
             why = f"{self._cost}; {unsafe}" if draws else why
-            return Choice(reason=f'workers="auto": inline ({why})')
+            return Choice(reason=f"inline ({why})")
         return self._read_ahead(why)
 
     def _read_ahead(self, why: str) -> Choice:
-        reason = f'workers="auto": inline, with one thread that reads ahead ({why})'
+        reason = f"inline, with one thread that reads ahead ({why})"
         return Choice("threads", 1, reason=reason, only_if_busy=True, seconds=self._seconds)
 
     def _waiting_threads(self) -> Choice:
         count = self._at_once(_MOST_WAITING_THREADS)
-        reason = f'workers="auto": {count} threads ({self._waiting})'
+        reason = f"{count} threads ({self._waiting})"
         # Later batches may wait longer than those that were measured.
         return Choice("threads", count, min(2 * count, _MOST_WAITING_THREADS), reason)
 
     def _of_processes(self, measured: str) -> Choice:
-        count, cost = self._cpus, self._cost
+        count = self._cpus
+        number, cost = f"{count}", self._cost
         if self._waits:
             most = max(count, min(_MOST_WAITING_PROCESSES, _WAITING_PROCESSES_PER_CPU * count))
-            count, cost = max(count, self._at_once(most)), self._waiting
-        reason = f'workers="auto": {count} processes ({cost}; {measured})'
+            count = max(count, self._at_once(most))
+            number, cost = f"{number} to {count}", self._waiting
+        reason = f"{number} processes ({cost}; {measured})"
         return Choice("processes", count, reason=reason)
 
     def _at_once(self, most: int) -> int:

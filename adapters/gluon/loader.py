@@ -52,7 +52,6 @@ if TYPE_CHECKING:
     from adapters.replaying import Replay
 
 _GLOBAL = frozenset({"numpy", "random"})
-_AUTO = 'workers="auto": '  # In the engine's description.
 
 
 class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
@@ -300,7 +299,7 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         lines = [*self._with_shard()._plan.explanation()]
         if isinstance(self._batch_sampler, samplers.OrderBatchSampler):
             lines += self._batch_sampler.order.explanation()
-        lines.append(f"workers: {self._engine.description.removeprefix(_AUTO)}")
+        lines.append(f"workers: {self._engine.description}")
         print("\n".join(lines))
 
     @property

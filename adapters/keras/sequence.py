@@ -589,7 +589,7 @@ def _explanation(plan: SourcePlan, engine: Engine) -> Iterator[str]:
         yield "epochs: nothing is read beyond the end of one, as hooks may change what comes next"
     if internals.by_keras_adapter():
         yield "keras: reads by its own adapter, so that fit has nothing computed ahead of time"
-    workers = "workers: " + engine.description.removeprefix('workers="auto": ')
+    workers = f"workers: {engine.description}"
     chosen, count = engine.chosen, engine.chosen.workers
     few = count == "auto" or count < 2 or chosen.use_multiprocessing or chosen.kind is not None
     if not few and plan.one_thread_at_a_time:
