@@ -115,7 +115,7 @@ class Dispatcher:
                 if len(self._running) >= executor.most_tasks(self._active()):
                     break
                 task = self._ready.popleft()
-                for future in [p for p in task.batches if not p.wanted]:
+                for future in [each for each in task.batches if not each.wanted]:
                     self._close_batch(executor, task, future)
                     task.batches.remove(future)
                 if not task.batches:
@@ -156,8 +156,7 @@ class Dispatcher:
         since = time.monotonic()
         with self._lock:
             while future.state is QUEUED and future.outcome is None:
-                if self.closed or not self._may_be_read(future):
-                    raise ClosedError("the sequence or loader was closed while a batch was awaited")
+                self._check_is_awaited(future)
                 executor = future.executor
                 if executor.lacks_workers:
                     self._recover(executor, future)
@@ -174,8 +173,7 @@ class Dispatcher:
                     )
             future.raise_error()
             if future.outcome is None:
-                if not self._may_be_read(future):
-                    raise ClosedError("the sequence or loader was closed before this batch came")
+                self._check_is_awaited(future)
                 future.outcome = future.executor.collect(future)
             return future.outcome
 
@@ -187,9 +185,10 @@ class Dispatcher:
                 self._lock.acquire()  # Ctrl-C came just after the release, or before this.
             raise
 
-    def _may_be_read(self, future: Future) -> bool:
-        """True if a batch was not dropped, and its executor is still open."""
-        return not future.abandoned and future.executor is self.executor is not None
+    def _check_is_awaited(self, future: Future) -> None:
+        """Raise an error if a batch was dropped, or its executor was stopped."""
+        if future.abandoned or self.executor is None or future.executor is not self.executor:
+            raise ClosedError("the sequence or loader was closed while a batch was awaited")
 
     def drop(self, futures: list[Future]) -> None:
         """Abandon these batches."""
@@ -281,18 +280,13 @@ class Dispatcher:
             hopeless = len(future.killers) >= _TRIES or self._restarts >= _RESTARTS
             if hopeless and future.state is QUEUED:
                 self._give_up(executor, future)
-            if not future.wanted:
-                self._close_batch(executor, task, future)
-            else:
-                # One batch per task: the next death is blamed on one of them.
+            if future.wanted:  # One batch per task: the next death is blamed on one of them.
                 self._ready.appendleft(Task([future]))
+            else:
+                self._close_batch(executor, task, future)
 
     def _recover(self, executor: Executor, awaited: Future) -> None:
         """Replace dead workers."""
-        if self._restarts >= _RESTARTS and self._running:
-            self._wait_for_change(_WAIT_SECONDS)  # One worker's task hangs, and others die at once.
-            if awaited.state is not QUEUED or not self._may_be_read(awaited):
-                return
         try:
             executor.restart()
         except InterpreterEndsError:
@@ -312,14 +306,15 @@ class Dispatcher:
 
     def _give_up(self, executor: Executor, future: Future) -> None:
         who = (future.killers or executor.deaths or ["worker processes died"])[-1]
-        times = len(future.killers) or self._restarts + 1
-        when, cause = "before it could compute", "what it printed, or a system limit (ulimit -a)"
         if future.killers:
-            when = "while computing"
+            when, times = "while computing", len(future.killers)
             cause = (
                 "a crash in the source or the transform (workers=0 runs it in this process), or "
                 "for a memory limit (fewer workers, smaller batches)"
             )
+        else:
+            when, times = "before it could compute", self._restarts + 1
+            cause = "what it printed, or a system limit (ulimit -a)"
         future.error = WorkerError(
             f"{who} {when} batch {future.key.index} of epoch {future.key.epoch}; tried {times} "
             f"times. Look for {cause}"

@@ -235,7 +235,7 @@ class Supply:
             self._fall_back_to_inline(WorkerError(f"{executor.deaths[-1]} before it was ready"))
 
     def start_workers(self) -> bool:
-        """Start the workers, if any are chosen.
+        """Start the workers, if any are chosen; they have the plan as it is now.
 
         Returns:
             True if there are workers.
@@ -243,7 +243,15 @@ class Supply:
         if self._choice is None or not self._choice.count:
             return False
         try:
-            self.dispatcher.open()
+            with self._lock:
+                executor = self.dispatcher.open()
+                if self._outdated:
+                    self._outdated = False
+                    try:
+                        executor.refresh()
+                    except BaseException:  # Ctrl-C, too.
+                        self._outdated = True
+                        raise
         except NotPicklableError as error:
             self._fall_back_to_inline(error)
         except InterpreterEndsError:  # The main thread has ended, and another thread still trains.
@@ -301,20 +309,7 @@ class Supply:
 
     def ask(self, future: Future) -> None:
         """Have workers compute a batch, if there are any."""
-        if not self.batches_ahead:
-            return
-        with self._lock:
-            executor = self.dispatcher.executor
-            if self._outdated and executor is not None:
-                try:
-                    self._outdated = False
-                    executor.refresh()
-                except NotPicklableError as error:
-                    self._fall_back_to_inline(error)
-                except BaseException:  # Ctrl-C, too: workers that have the old plan must go.
-                    self.dispatcher.stop(for_good=False)
-                    raise
-        if self.start_workers():
+        if self.batches_ahead and self.start_workers():
             self.plan.prefetch(future.key, elsewhere=self._of_processes)
             # Otherwise, the main thread ended just now, and the reader computes the batch.
             with contextlib.suppress(InterpreterEndsError):
