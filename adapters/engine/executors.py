@@ -4,8 +4,7 @@ Each kind is an executor (``Executor``) in its own module, with an entry here:
 
 EXECUTORS[kind](plan, count, settings, lock, changed) -> executor
 
-Kinds are also told apart in ``Supply`` and ``Choice``: threads see the plan itself, processes and
-clusters a copy; only processes are started late.
+``Supply`` and ``Choice`` also tell kinds apart: only processes are started late.
 """
 
 from __future__ import annotations

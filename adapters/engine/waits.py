@@ -43,8 +43,7 @@ class Waits:
     """
 
     def __init__(self) -> None:
-        self._latest: collections.deque[tuple[tuple[int, int], float, float, float]]
-        self._latest = collections.deque(maxlen=_KEPT)
+        self._latest: collections.deque[Wait] = collections.deque(maxlen=_KEPT)
         self.batches = 0
         """Number of delivered batches."""
         self.waited_seconds = 0.0
@@ -56,14 +55,14 @@ class Waits:
         self, position: tuple[int, int], ready: float, seconds: float, busy_seconds: float
     ) -> None:
         """Record the delivery of a batch."""
-        self._latest.append((position, ready, seconds, busy_seconds))
+        self._latest.append(Wait(*position, ready, seconds, busy_seconds))
         self.batches += 1
         self.waited_seconds += seconds
         self.busy_seconds += busy_seconds
 
     def latest(self) -> list[Wait]:
         """Return up to ten thousand waits, the newest last."""
-        return [Wait(*position, *times) for position, *times in list(self._latest)]
+        return list(self._latest)
 
     @property
     def seconds(self) -> NDArray[np.float64]:
@@ -112,14 +111,13 @@ class Losses:
         self._latest.clear()
 
     def outweigh_processes(self, batches_left: float, start_seconds: float) -> bool:
-        """True if starting processes pays, or if an idle process can be leased.
+        """True if past and future waits together are longer than the start of a process.
 
-        Starting pays if past and future waits together are longer than the start of a process.
-
-        Nothing waits for the start itself, but it takes CPUs from the trainer.
+        Nothing waits for the start itself, but it takes CPUs from the trainer. An idle process
+        starts at once.
 
         Args:
-            batches_left: Number of batches known to follow.
+            batches_left: Number of batches known to follow; may be infinite.
             start_seconds: Time that a process takes to start, until it has been measured.
         """
         from adapters.engine.pool import shared_pool  # Programs without processes need none.
@@ -127,6 +125,6 @@ class Losses:
         pool = shared_pool()
         # A single stretch may have waited for something else.
         usual = min(self._per_batch)
-        ahead = usual and usual * batches_left  # The number may be infinite.
+        ahead = usual * batches_left if usual else 0.0
         start_seconds = pool.start_seconds or start_seconds
         return bool(pool.idle) or self.seconds + ahead >= start_seconds
