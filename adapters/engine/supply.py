@@ -33,6 +33,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import enum
+import functools
 import logging
 import math
 import threading
@@ -59,9 +60,8 @@ log = logging.getLogger("adapters")
 _LONG_BATCH_SECONDS = 0.001
 # Processes aren't used if this many have died and none was ready.
 _STARTING_DEATHS = 3
-
-
 _SINGULAR = {"threads": "thread", "processes": "process"}
+_UNDECIDED = Choice("undecided", reason='"auto", which the first batches will decide')
 
 
 class WorkerState(enum.Enum):
@@ -83,17 +83,19 @@ class Supply:
         self.dispatcher = Dispatcher(
             plan, self._open_executor, lambda: self._active, settings.max_queue_size
         )
-        self._trial: Trial | None = None
-        self._choice: Choice | None = None
-        self._comparison: Comparison | None = None
-        """Comparison of numbers of active workers, to find the fastest for the consumer."""
         self._by_auto = settings.workers == "auto" and not settings.use_multiprocessing
         """True if the user left the kind of workers open."""
-        if settings.workers != "auto":
+        self._comparison: Comparison | None
+        """Comparison of numbers of active workers, to find the fastest for the consumer."""
+        if settings.workers == "auto":
+            self._choose(_UNDECIDED)
+            self._trial = Trial(plan, settings.use_multiprocessing)
+        elif settings.workers:
             kind = settings.kind or ("processes" if settings.use_multiprocessing else "threads")
             name = _SINGULAR.get(kind, kind) if settings.workers == 1 else kind
-            choice = Choice(kind, settings.workers, reason=f"{settings.workers} {name}")
-            self._choose(choice if settings.workers else Choice())
+            self._choose(Choice(kind, settings.workers, reason=f"{settings.workers} {name}"))
+        else:
+            self._choose(Choice())
         self.ahead_elsewhere = 0
         """Batches that the framework reads ahead of the trainer, in its own thread."""
         self.staged = 0
@@ -108,7 +110,6 @@ class Supply:
         """Time of the latest batch."""
         self._alone_seconds = math.inf
         """Time of a batch without competition for the GIL, see ``_note_time``."""
-        self._has_warned = False
         self._outdated = False
         """True if workers have the plan of an earlier epoch."""
         self._lock = threading.RLock()
@@ -118,16 +119,14 @@ class Supply:
     @property
     def undecided(self) -> bool:
         """True if ``workers="auto"`` has not been decided yet."""
-        return self._choice is None
+        return self._choice is _UNDECIDED
 
     @property
     def state(self) -> WorkerState:
         """State of the workers."""
         choice, executor, settings = self._choice, self.dispatcher.executor, self._settings
-        if choice is None:
-            return WorkerState.UNDECIDED
         if not choice.count:
-            return WorkerState.INLINE
+            return WorkerState.UNDECIDED if self.undecided else WorkerState.INLINE
         awaited = settings.isolated or (settings.use_multiprocessing and settings.at_once)
         if choice.kind != "processes" or awaited:
             return WorkerState.WORKING
@@ -141,18 +140,12 @@ class Supply:
         executor = self.dispatcher.executor
         if self.state not in (WorkerState.INLINE, WorkerState.WORKING):
             return False
-        return not self._of_processes if executor is None else executor.complete
-
-    @property
-    def _of_processes(self) -> bool:
-        return self._choice is not None and self._choice.kind == "processes"
+        return self._choice.kind != "processes" if executor is None else executor.complete
 
     def choose_workers(self, stream: Any) -> None:
         """Compute and measure a ``Stream``'s next batches, and choose when enough is known."""
-        if self._trial is None:
-            self._trial = Trial(self.plan, self._settings.use_multiprocessing)
         choice = self._trial.step(stream)
-        if choice is not None and self._choice is None:  # Not by another stream's thread.
+        if choice is not None and self.undecided:  # Not by another stream's thread.
             self._choose(choice)
             log.info('workers="auto": %s', choice.reason)
 
@@ -181,12 +174,10 @@ class Supply:
     @property
     def _active(self) -> int:
         """Number of workers that may be busy."""
-        choice, executor = self._choice, self.dispatcher.executor
-        if choice is None:
-            return 0
-        if choice.kind == "threads" and self._comparison is not None:
+        choice, comparison, executor = self._choice, self._comparison, self.dispatcher.executor
+        if choice.kind == "threads" and comparison is not None:
             # A single thread keeps the order: some data sets count their calls.
-            return max(1, self._comparison.current)
+            return max(1, comparison.current)
         return choice.count if executor is None else executor.count  # Some may start later.
 
     @property
@@ -208,12 +199,10 @@ class Supply:
     @property
     def batches_ahead(self) -> int:
         """Number of batches that the stream has under way; 0 if it computes them inline."""
-        choice, comparison = self._choice, self._comparison
-        if choice is None or self.state is not WorkerState.WORKING:
+        comparison = self._comparison
+        if self.state is not WorkerState.WORKING or (comparison and not comparison.current):
             return 0
-        if comparison is not None and not comparison.current:
-            return 0
-        if choice.only_if_busy and self.ahead_elsewhere:
+        if self._choice.only_if_busy and self.ahead_elsewhere:
             return 0
         return max(1, self.window - self.ahead_elsewhere - self.staged)
 
@@ -240,7 +229,7 @@ class Supply:
         Returns:
             True if there are workers.
         """
-        if self._choice is None or not self._choice.count:
+        if not self._choice.count:
             return False
         try:
             with self._lock:
@@ -263,7 +252,7 @@ class Supply:
         return self._choice.count > 0
 
     def _fall_back_to_inline(self, error: Exception) -> None:
-        kind = "processes" if self._of_processes else "threads"
+        kind = "threads" if self._choice.kind == "threads" else "processes"
         # As a text: a log that keeps the error would keep the files in its traceback open.
         log.warning("batches are computed inline, as %s can't be used: %s", kind, str(error))
         self._compute_inline(f"inline ({error})")
@@ -278,22 +267,16 @@ class Supply:
     @property
     def chosen(self) -> Settings:
         """Settings that would request the present workers."""
-        choice = self._choice
-        if choice is None:
+        if self.undecided:
             return self._settings
-        current = 0 if self._comparison is None else self._comparison.current
-        return dataclasses.replace(
-            self._settings,
-            workers=max(choice.count, current),
-            use_multiprocessing=choice.kind == "processes",
-        )
+        count = max(self._choice.count, self._comparison.current if self._comparison else 0)
+        processes = self._choice.kind == "processes"
+        return dataclasses.replace(self._settings, workers=count, use_multiprocessing=processes)
 
     @property
     def description(self) -> str:
         """Description of the workers, for people."""
         choice, executor, comparison = self._choice, self.dispatcher.executor, self._comparison
-        if choice is None:
-            return '"auto", which the first batches will decide'
         text = choice.reason
         if executor is not None and executor.starting:
             text += ", which are starting"
@@ -310,7 +293,7 @@ class Supply:
     def ask(self, future: Future) -> None:
         """Have workers compute a batch, if there are any."""
         if self.batches_ahead and self.start_workers():
-            self.plan.prefetch(future.key, elsewhere=self._of_processes)
+            self.plan.prefetch(future.key, elsewhere=self._choice.kind == "processes")
             # Otherwise, the main thread ended just now, and the reader computes the batch.
             with contextlib.suppress(InterpreterEndsError):
                 self.dispatcher.ask(future, self._batch_seconds)
@@ -378,15 +361,15 @@ class Supply:
 
         A file descriptor, for example, can be sent to another process but has no meaning there.
         """
-        # UNSUBMITTED: its error has been raised, so that the next read computes it again.
-        failed = future.state is UNSUBMITTED and not isinstance(error, (ClosedError, WorkerError))
-        if not (self._by_auto and failed and getattr(future.executor, "name", "") == "processes"):
+        # Its own error has been raised, so that the next read computes it again.
+        failed = future.state is UNSUBMITTED and future.executor.name == "processes"
+        if not (self._by_auto and failed):
             return False
         try:
             self._compute_here(future)
         except Exception:
             return False
-        if self._choice is not None and self._choice.count:  # Not yet for an earlier batch.
+        if self._choice.count:  # Not yet for an earlier batch.
             reason = f"inline, as batches fail in worker processes: {type(error).__name__}: {error}"
             log.warning("%s", reason)
             self._compute_inline(reason)
@@ -447,21 +430,23 @@ class Supply:
     # --- for the dispatcher ---
 
     def _open_executor(self, lock: Any, changed: Callable[[], None]) -> Executor:
-        """Make the executor; warns once if its threads wait for each other."""
+        """Make the executor."""
         choice, settings, unsafe = self._choice, self._settings, self.plan.not_thread_safe
-        assert choice is not None
         if not choice.count:
             raise InterpreterEndsError("the main thread has ended")
         self._outdated = False  # The plan is sent as it is now.
         count = choice.ceiling or choice.count
         executor = EXECUTORS[choice.kind](self.plan, count, settings, lock, changed)
-        requested = choice.kind == "threads" and settings.workers != "auto"
-        if requested and unsafe and choice.count > 1 and not self._has_warned:
-            self._has_warned = True
-            log.warning(
-                "%s: run by one of %d threads at a time, as not declared thread-safe; write "
-                "thread_safe=True if several threads may run it at once, or use processes",
-                " and ".join(unsafe),
-                choice.count,
-            )
+        if choice.kind == "threads" and settings.workers != "auto" and unsafe and choice.count > 1:
+            _say_that_threads_wait(" and ".join(unsafe), choice.count)
         return executor
+
+
+@functools.cache  # Warn once.
+def _say_that_threads_wait(unsafe: str, count: int) -> None:
+    log.warning(
+        "%s: run by one of %d threads at a time, as not declared thread-safe; write "
+        "thread_safe=True if several threads may run it at once, or use processes",
+        unsafe,
+        count,
+    )
