@@ -112,8 +112,6 @@ class Stream:
     def peek(self, count: int) -> list[Any]:
         """Return the next batches without consuming them; of 0, workers start on the next ones."""
         self._enter(self.position[0])
-        while self._supply.undecided and len(self._window) < count and not self.failed:
-            self._supply.choose_workers(self)
         self._ask(count)
         return [self._supply.result(self._window[i]).batch for i in range(count)]
 
@@ -169,11 +167,6 @@ class Stream:
         if first is None:
             return not self._supply.batches_ahead
         return first.state is DONE
-
-    @property
-    def failed(self) -> bool:
-        """True if a batch in the window has failed."""
-        return any(future.error is not None for future in self._window)
 
     def close(self) -> None:
         """Drop the batches under way."""

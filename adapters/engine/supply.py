@@ -361,9 +361,9 @@ class Supply:
 
         A file descriptor, for example, can be sent to another process but has no meaning there.
         """
-        # Its own error has been raised, so that the next read computes it again.
-        failed = future.state is UNSUBMITTED and future.executor.name == "processes"
-        if not (self._by_auto and failed):
+        # UNSUBMITTED: its error has been raised, so that the next read computes it again.
+        there = future.state is UNSUBMITTED and getattr(future.executor, "name", "") == "processes"
+        if not (self._by_auto and there):
             return False
         try:
             self._compute_here(future)
