@@ -59,7 +59,7 @@ class Engine(Supply):
                 parked.convert = None
                 return parked
             parked.close()
-        stream = Stream(self, epoch, step, shuffled, self.plan.num_batches, resumed, secondary)
+        stream = Stream(self, epoch, step, *way)
         self._streams.add(stream)
         return stream
 

@@ -29,7 +29,6 @@ class Stream:
 
     Args:
         shuffled: Permute whole batches within an epoch.
-        num_batches: Batches in an epoch; None if it has no end, or the number is unknown.
         resumed: A resumed epoch, whose batches aren't permuted.
         secondary: Call the source's epoch hooks only for the first epoch, so that a validation
             doesn't call them for epochs that the training hasn't reached.
@@ -41,13 +40,13 @@ class Stream:
         epoch: int,
         step: int,
         shuffled: bool,
-        num_batches: int | None,
         resumed: ResumedEpoch = WHOLE,
         secondary: bool = False,
     ) -> None:
         self._supply = supply
         self.way = shuffled, resumed, secondary
         """Identity of the stream's order, without the position."""
+        num_batches = supply.plan.num_batches
         self._epoch_length = math.inf if num_batches is None else num_batches
         """Step at which the next epoch starts."""
         self._estimated_length = self._epoch_length
@@ -227,9 +226,9 @@ class DrawnStream(Stream):
         count: int | None,
         step: int = 0,
     ) -> None:
-        super().__init__(supply, epoch, step, False, None)
-        if count is not None:
-            self._estimated_length = count
+        super().__init__(supply, epoch, step, False)
+        self._epoch_length = math.inf
+        self._estimated_length = math.inf if count is None else count
         self._drawn = batches
         self._end: BaseException | None = None
 

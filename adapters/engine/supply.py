@@ -45,6 +45,7 @@ from adapters import user_code
 from adapters.alignment import aligned_empty
 from adapters.batch.plan import Allocate, Assembled, BatchKey, Plan
 from adapters.clock import Spent
+from adapters.cpus import usable_cpus
 from adapters.engine.autotune import Comparison
 from adapters.engine.dispatch import Dispatcher
 from adapters.engine.executors import EXECUTORS, Settings
@@ -87,13 +88,14 @@ class Supply:
         """True if the user left the kind of workers open."""
         self._comparison: Comparison | None
         """Comparison of numbers of active workers, to find the fastest for the consumer."""
-        if settings.workers == "auto":
+        count = usable_cpus() if settings.workers == "auto" else settings.workers
+        if self._by_auto:
             self._choose(_UNDECIDED)
-            self._trial = Trial(plan, settings.use_multiprocessing)
-        elif settings.workers:
+            self._trial = Trial(plan)
+        elif count:
             kind = settings.kind or ("processes" if settings.use_multiprocessing else "threads")
-            name = _SINGULAR.get(kind, kind) if settings.workers == 1 else kind
-            self._choose(Choice(kind, settings.workers, reason=f"{settings.workers} {name}"))
+            name = _SINGULAR.get(kind, kind) if count == 1 else kind
+            self._choose(Choice(kind, count, reason=f"{count} {name}"))
         else:
             self._choose(Choice())
         self.ahead_elsewhere = 0
@@ -140,7 +142,9 @@ class Supply:
         executor = self.dispatcher.executor
         if self.state not in (WorkerState.INLINE, WorkerState.WORKING):
             return False
-        return self._choice.kind != "processes" if executor is None else executor.complete
+        if executor is None:
+            return self._choice.kind != "processes"
+        return executor.ready >= executor.count
 
     def choose_workers(self, stream: Any) -> None:
         """Compute and measure a ``Stream``'s next batches, and choose when enough is known."""

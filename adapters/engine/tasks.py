@@ -183,11 +183,6 @@ class Executor:
         """True if workers have died and not been replaced."""
         return False
 
-    @property
-    def complete(self) -> bool:
-        """True if all workers are ready."""
-        return self.ready >= self.count
-
     def most_tasks(self, active: int) -> int:
         """Maximum number of submitted tasks that keeps ``active`` workers busy."""
         return active

@@ -73,9 +73,8 @@ class Trial:
     choice, two batches are computed at once on two threads, up to four times.
     """
 
-    def __init__(self, plan: Plan, use_multiprocessing: bool) -> None:
+    def __init__(self, plan: Plan) -> None:
         self._plan = plan
-        self._processes = use_multiprocessing
         self._cpus = usable_cpus()
         # From 5 CPUs on, as many threads as CPUs must make a third of what as many processes would.
         scales = 2 * (self._cpus - 1) / (self._cpus + 1)
@@ -89,14 +88,9 @@ class Trial:
 
     def step(self, stream: Any) -> Choice | None:
         """Compute a ``Stream``'s next batches; return the choice when it can be made."""
-        if self._processes:
-            reason = f"{self._cpus} processes, as asked for"
-            return Choice("processes", self._cpus, reason=reason)
         if self._pairs and self._needs_two_threads:
-            together = _on_two_threads(stream)
-            if together is not None:
-                self._together = min(self._together, together)
-                self._tries += 1
+            self._together = min(self._together, _on_two_threads(stream))
+            self._tries += 1
             return None
         # After two threads, too: the batch to compare with may have been an early, slow one.
         future = stream.compute()
@@ -244,20 +238,18 @@ def obstacle_to_processes(plan: Plan, epoch_seconds: float = math.inf) -> Obstac
     return obstacle_to_sending(plan, epoch_seconds)
 
 
-def _on_two_threads(stream: Any) -> float | None:
+def _on_two_threads(stream: Any) -> float:
     """Measure the time that two batches take on two threads, in seconds.
 
-    Infinite if one of them fails, or if they did not run at the same time: a busy machine may run
-    one after the other, which says nothing about both.
-
-    None if the stream has only one batch left.
+    Infinite if one of them fails or doesn't exist, or if they did not run at the same time: a busy
+    machine may run one after the other, which says nothing about both.
     """
     batches: list[Future] = [stream.append_next()]
     try:
         batches.append(stream.append_next(needed=False))
     except Exhausted:
         stream.fulfil(batches[0])
-        return None
+        return math.inf
     spans: list[tuple[float, float]] = []
 
     def fulfil(batch: Future) -> None:

@@ -66,7 +66,7 @@ class Scripted:
 
 def choice_for(stream: Scripted, plan: Any = None) -> Choice | None:
     """What is chosen, after as many steps as it takes."""
-    trial = Trial(plan or plan_of(Numbers()), False)
+    trial = Trial(plan or plan_of(Numbers()))
     for _ in range(12):
         choice = trial.step(stream)
         if choice is not None:
