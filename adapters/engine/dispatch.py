@@ -111,7 +111,7 @@ class Dispatcher:
     def start_tasks(self) -> None:
         """Submit ready tasks to free workers."""
         with self._lock, self._or_anew():
-            while self._ready and (executor := self.executor) and not self.closed:
+            while self._ready and (executor := self.executor):
                 if len(self._running) >= executor.most_tasks(self._active()):
                     break
                 task = self._ready.popleft()

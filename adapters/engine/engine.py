@@ -87,8 +87,7 @@ class Engine(Supply):
             self.dispatcher.rest()
 
     def _is_read(self) -> bool:
-        streams = list(self._streams)
-        return any(not stream.closed and stream is not self._parked for stream in streams)
+        return any(not each.closed and each is not self._parked for each in list(self._streams))
 
     # --- the end ---
 
@@ -106,8 +105,7 @@ class Engine(Supply):
     @property
     def in_use(self) -> bool:
         """True if the engine is retained or read."""
-        with self._lock:
-            return self._users > 0 or self._is_read()
+        return self._users > 0 or self._is_read()
 
     def end_unused(self) -> None:
         """End the workers, unless the engine is in use."""

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from adapters.batch.plan import WHOLE, Assembled, BatchKey, ResumedEpoch
+from adapters.clock import Spent
 from adapters.engine.memory import Arena
 from adapters.engine.supply import Supply
 from adapters.engine.tasks import DONE, Convert, Exhausted, Future
@@ -157,7 +158,16 @@ class Stream:
 
     def fulfil(self, future: Future) -> None:
         """Compute a batch in the calling thread; an error is raised when the batch is read."""
-        self._supply.fulfil(future, self._memory.empty)
+        plan, started = self._supply.plan, Spent.now()
+        try:
+            outcome = plan.batch(future.key, self._memory.empty)
+            plan.wait_for(outcome)
+            future.outcome = outcome
+        except BaseException as error:
+            future.error = error
+        future.spent = started.until_now()
+        future.seconds = future.spent.seconds
+        future.become(DONE)
 
     @property
     def ready(self) -> bool:

@@ -17,15 +17,6 @@ when they are requested. ``WorkerState`` tells the current mode:
 Threads, and processes that the user requested, are WORKING from the first batch, which waits for
 them. While processes that ``"auto"`` chose, or that may start later, are DEFERRED or STARTING,
 batches are computed inline.
-
-Several numbers limit the batches ahead of the consumer:
-
-| number              | limits                                                                  |
-|---------------------|-------------------------------------------------------------------------|
-| ``max_queue_size``  | batches that are ready; the user's setting                              |
-| ``most_ready``      | the same, or fewer if the executor has no room for them                 |
-| ``window``          | batches ready or in progress; larger if there are many active workers   |
-| ``batches_ahead``   | the part of the window that the stream fills; 0 without active workers  |
 """
 
 from __future__ import annotations
@@ -44,7 +35,6 @@ from typing import Any
 from adapters import user_code
 from adapters.alignment import aligned_empty
 from adapters.batch.plan import Allocate, Assembled, BatchKey, Plan
-from adapters.clock import Spent
 from adapters.cpus import usable_cpus
 from adapters.engine.autotune import Comparison
 from adapters.engine.dispatch import Dispatcher
@@ -128,7 +118,7 @@ class Supply:
         """State of the workers."""
         choice, executor, settings = self._choice, self.dispatcher.executor, self._settings
         if not choice.count:
-            return WorkerState.UNDECIDED if self.undecided else WorkerState.INLINE
+            return WorkerState.UNDECIDED if choice is _UNDECIDED else WorkerState.INLINE
         awaited = settings.isolated or (settings.use_multiprocessing and settings.at_once)
         if choice.kind != "processes" or awaited:
             return WorkerState.WORKING
@@ -139,9 +129,9 @@ class Supply:
     @property
     def at_full_speed(self) -> bool:
         """True if the workers are chosen and all ready, so that measurements show their speed."""
-        executor = self.dispatcher.executor
         if self.state not in (WorkerState.INLINE, WorkerState.WORKING):
             return False
+        executor = self.dispatcher.executor
         if executor is None:
             return self._choice.kind != "processes"
         return executor.ready >= executor.count
@@ -191,7 +181,7 @@ class Supply:
 
     @property
     def most_ready(self) -> int:
-        """Number of batches that may be ready ahead of the trainer."""
+        """``max_queue_size``, or fewer if the executor has no room for them."""
         return self._within_room(self._settings.max_queue_size)
 
     def _within_room(self, batches: int) -> int:
@@ -202,7 +192,7 @@ class Supply:
 
     @property
     def batches_ahead(self) -> int:
-        """Number of batches that the stream has under way; 0 if it computes them inline."""
+        """Part of the window that the stream fills; 0 if it computes batches inline."""
         comparison = self._comparison
         if self.state is not WorkerState.WORKING or (comparison and not comparison.current):
             return 0
@@ -319,19 +309,6 @@ class Supply:
         if self.batches_left != 1 or math.isinf(self._alone_seconds):
             self._alone_seconds = seconds if inline else min(self._alone_seconds, seconds)
 
-    def fulfil(self, future: Future, allocate: Allocate) -> None:
-        """Compute a batch in the calling thread; an error is raised when the batch is read."""
-        started = Spent.now()
-        try:
-            outcome = self.plan.batch(future.key, allocate)
-            self.plan.wait_for(outcome)
-            future.outcome = outcome
-        except BaseException as error:
-            future.error = error
-        future.spent = started.until_now()
-        future.seconds = future.spent.seconds
-        future.become(DONE)
-
     def result(self, future: Future) -> Assembled:
         """Return the batch; blocks until it is there.
 
@@ -394,11 +371,14 @@ class Supply:
     ) -> None:
         """Record how long the consumer was busy with one batch and waited for the next."""
         self.waits.note(position, moment, waited_seconds, busy_seconds)
-        if self.state in (WorkerState.DEFERRED, WorkerState.STARTING):
+        choice, comparison = self._choice, self._comparison
+        if not choice.count:
+            return
+        if self.state is not WorkerState.WORKING:
             self._losses.note(waited_seconds, busy_seconds if self.ahead_elsewhere else 0.0)
-        # While processes start, or rest, the pace says nothing about their number.
-        elif self._comparison is not None and self.at_full_speed:
-            self._comparison.delivered(moment, self._alone_seconds)
+        # While processes start, the pace says nothing about their number.
+        elif comparison is not None and (choice.kind == "threads" or self.at_full_speed):
+            comparison.delivered(moment, self._alone_seconds)
 
     def enter_epoch(self, epoch: int) -> None:
         """Tell a source that changes between epochs that this epoch begins.

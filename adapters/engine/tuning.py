@@ -119,8 +119,7 @@ class Trial:
 
     @property
     def _seconds(self) -> float:
-        """Shortest time of a batch on one thread, without the first one."""
-        return min(future.spent.own_seconds for future in self._alone[1:])
+        return self._quietest.own_seconds
 
     @property
     def _quietest(self) -> Spent:
@@ -131,7 +130,7 @@ class Trial:
     @property
     def _waits(self) -> bool:
         """True if a batch spends most of its time waiting."""
-        return self._quietest.busy_seconds < _WAITS * self._quietest.own_seconds
+        return self._quietest.busy_seconds < _WAITS * self._seconds
 
     @property
     def _obstacle(self) -> Obstacle:
@@ -146,10 +145,10 @@ class Trial:
 
     def _choice(self) -> Choice | None:
         """Return the choice; None if two threads must be tried."""
-        plan, alone, gain = self._plan, self._quietest.own_seconds, self._gain
+        plan, alone, gain = self._plan, self._seconds, self._gain
         if not plan.threads or plan.one_thread_at_a_time:
             return self._serial_choice()
-        if self._seconds < _TRIVIAL_SECONDS:
+        if alone < _TRIVIAL_SECONDS:
             return self._read_ahead(f"{self._cost}, which needs no more")
         if self._waits and (gain >= self._scales or not plan.not_thread_safe):
             return self._waiting_threads()
@@ -217,12 +216,12 @@ class Trial:
 
     def _at_once(self, most: int) -> int:
         """Number of waiting batches to make at once to keep the CPUs busy."""
-        alone, busy = self._quietest.own_seconds, self._quietest.busy_seconds
-        return min(most, math.ceil(self._cpus * alone / max(busy, 0.01 * alone)))
+        busy_share = self._quietest.busy_seconds / self._seconds
+        return min(most, math.ceil(self._cpus / max(busy_share, 0.01)))
 
     @property
     def _waiting(self) -> str:
-        busy = self._quietest.busy_seconds / self._quietest.own_seconds
+        busy = self._quietest.busy_seconds / self._seconds
         return f"{self._cost}, {1 - busy:.0%} of it waiting"
 
 
