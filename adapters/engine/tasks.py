@@ -39,7 +39,7 @@ class State(enum.Enum):
 
     UNSUBMITTED = "not submitted; the reader computes it inline"
     QUEUED = "submitted to workers, or about to be; the reader waits"
-    DONE = "its arrays, or what the executor makes them of, or its error are there"
+    DONE = "computed or failed; the arrays may still be in the executor's memory"
 
 
 # As module constants, because `State.DONE` takes 65 ns, a dozen times per batch (Python 3.11).

@@ -233,10 +233,6 @@ class Streaming(RuleBasedStateMachine):
         return not Leftovers.now().beyond(self.before)
 
 
-class Threads(Streaming):
-    pass
-
-
 class Processes(Streaming):
     processes, kills = True, 0
     counts = (1, 2, 2, 2)
@@ -253,7 +249,7 @@ class Processes(Streaming):
 @forks
 @pytest.mark.timeout(120 * TIMES)
 def test_streams_of_threads():
-    run(Threads, 12, 25)
+    run(Streaming, 12, 25)
 
 
 @forks

@@ -8,6 +8,7 @@ import threading
 import time
 from contextlib import closing
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -98,17 +99,13 @@ def test_changed_source_that_could_not_be_sent_is_sent_later(step, error, monkey
         for _ in range(3):
             stream.next()
         with monkeypatch.context() as broken:
-            broken.setattr(Processes, step, lambda *_: _raise(error))
+            broken.setattr(Processes, step, Mock(side_effect=error))
             with pytest.raises(error):
                 stream.next()
         stream.close()
         stream = engine.stream(1, 0, False)
         assert [stream.next().tolist() for _ in range(3)] == [[2, 1, i] for i in range(3)]
         stream.close()
-
-
-def _raise(error: type[BaseException]) -> None:
-    raise error
 
 
 class Mixed:
