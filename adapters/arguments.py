@@ -190,6 +190,11 @@ def check_client(name: str, client: Any) -> None:
         )
 
 
+def counted(number: int, noun: str) -> str:
+    """Return a number and its noun: "1 file", "2,000 files"."""
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
 def listed(names: Sequence[Any]) -> str:
     """List the first names, for an error."""
     shown = ", ".join(map(repr, names[:_MOST_LISTED]))

@@ -188,7 +188,7 @@ def test_format_is_packed_and_gathered(toy_images):
 
 def test_format_is_verified(toy_images, capsys):
     assert main(["verify", str(toy_images), str(toy_images.with_suffix(".json"))]) == 0
-    assert capsys.readouterr().out == f"{SIZE} records are right, 0 things are wrong\n"
+    assert capsys.readouterr().out == f"{SIZE} good records, 0 problems\n"
     toy_images.write_bytes(toy_images.read_bytes()[:-1])
     assert main(["verify", str(toy_images)]) == 1
 

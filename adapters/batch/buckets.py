@@ -78,12 +78,11 @@ class Buckets:
         self._samples = np.argsort(codes, kind="stable").astype(np.int64)
         self._starts = np.concatenate([[0], np.cumsum(counts)])
 
-    def of(self, size: int, shuffle: bool, seed: int) -> BucketOrder:
-        """Make the order for ``size`` samples.
+    def __repr__(self) -> str:
+        return f"<Buckets of {len(self._samples):,} lengths, bounds {self.bounds}>"
 
-        Raises:
-            ValueError: Not one length per sample.
-        """
+    def of(self, size: int, shuffle: bool, seed: int) -> BucketOrder:
+        """Make the order for ``size`` samples; ``ValueError`` if there are other lengths."""
         if len(self._samples) != size:
             raise ValueError(
                 f"bucket_by must have one length for each of the {size} samples, got "

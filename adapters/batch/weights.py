@@ -29,7 +29,7 @@ class Weighted:
 
     Raises:
         TypeError: Not numbers, or ``samples`` is not an integer.
-        ValueError: Wrong shape, or ``samples`` below 1. In a loader: below 0, not finite, or all 0.
+        ValueError: Wrong shape; weights below 0, not finite, or all 0; or ``samples`` below 1.
 
     Example:
         >>> import numpy as np
@@ -44,37 +44,34 @@ class Weighted:
         if array.dtype.kind not in "biuf":
             raise TypeError(f"weights must be numbers, one for each sample, got {array.dtype}")
         if samples is not None:
-            check_integer("samples", samples, 1, " or None")
-        self.weights = array.astype(np.float64)
-        self.samples = None if samples is None else int(samples)
+            samples = check_integer("samples", samples, 1, " or None")
+        self._cumulated = np.cumsum(array, dtype=np.float64)
+        if not (array.min() >= 0 and np.isfinite(self._cumulated[-1])):
+            raise ValueError(
+                f"weights must be >= 0 and finite, got {_first_wrong(array)}; 0 leaves a sample out"
+            )
+        if not self._cumulated[-1] >= np.finfo(np.float64).tiny:
+            raise ValueError("weights must not all be 0, or nearly: no sample could be drawn")
+        self.samples = len(array) if samples is None else samples
+
+    def __repr__(self) -> str:
+        return f"<Weighted, {len(self._cumulated):,} weights, samples={self.samples}>"
 
     def of(self, size: int, seed: int) -> Draws:
-        """Make the order of draws from ``size`` samples.
-
-        Raises:
-            ValueError: Not one weight per sample, or weights that can't be drawn by.
-        """
-        if len(self.weights) != size:
+        """Make the order of draws from ``size`` samples; ``ValueError`` if it has others."""
+        if len(self._cumulated) != size:
             raise ValueError(
                 f"weights must have one number for each of the {size} samples, got "
-                f"{len(self.weights)}"
+                f"{len(self._cumulated)}"
             )
-        return Draws(self.weights, self.samples or size, seed)
+        return Draws(self._cumulated, self.samples, seed)
 
 
 class Draws(Arrangement):
     """Draws with replacement; worker processes share the cumulated weights."""
 
-    def __init__(self, weights: NDArray[Any], size: int, seed: int) -> None:
-        self.size, self._seed = size, seed
-        self._cumulated = np.cumsum(weights, dtype=np.float64)
-        if not (weights.min() >= 0 and np.isfinite(self._cumulated[-1])):
-            raise ValueError(
-                "weights must be >= 0 and finite, got "
-                f"{_first_wrong(weights)}; 0 leaves a sample out"
-            )
-        if not self._cumulated[-1] >= np.finfo(np.float64).tiny:
-            raise ValueError("weights must not all be 0, or nearly: no sample could be drawn")
+    def __init__(self, cumulated: NDArray[np.float64], size: int, seed: int) -> None:
+        self._cumulated, self.size, self._seed = cumulated, size, seed
 
     @property
     def way(self) -> str:

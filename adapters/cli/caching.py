@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from adapters.arguments import counted
 from adapters.cli import arguments
 from adapters.progress import bar
 from adapters.records import RecordFiles
@@ -75,13 +76,13 @@ def run_warm(options: argparse.Namespace) -> int:
     for path in filter(names_images, options.files):
         with open_images(path, cache=cache) as images:
             _read_all(images, images.read_and_discard, "image")
-            done.append(f"{len(images)} images")
+            done.append(counted(len(images), "image"))
     records = [path for path in options.files if not names_images(path)]
     if records:
         files = RecordFiles(arguments.files(records), cache=cache)
         _read_all(files, files.fetch, "record")
         files.close()
-        done.append(f"{len(files)} records of {len(files.shards)} files")
+        done.append(f"{counted(len(files), 'record')} of {counted(len(files.shards), 'file')}")
     print(f"{cache.folder}: {', '.join(done)}, {_mib(cache.used)} MiB")
     return int(cache.has_failed)
 

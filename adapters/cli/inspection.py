@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from adapters.arguments import counted
 from adapters.cli import arguments
 from adapters.diagnosis.script import code_of, is_path, object_named
 from adapters.errors import AdapterError, ContentError
@@ -104,7 +105,7 @@ def _inspect_paths(paths: list[str], options: argparse.Namespace) -> None:
         if not images:
             raise ContentError("records that are images", "none")
         Peek.of_samples(images).save(options.sheet)
-        print(f"{options.sheet}: {len(images)} images")
+        print(f"{options.sheet}: {counted(len(images), 'image')}")
 
 
 def _inspect_object(name: str, options: argparse.Namespace) -> None:
@@ -143,7 +144,7 @@ def _described(folders: Sequence[str], records: Sequence[str], count: int) -> It
     for shard in files.shards:
         yield (
             f"{shard.storage.name}: {shard.format if shard.storage.size else 'empty'}, "
-            f"{len(shard):,} records, {shard.storage.size:,} bytes"
+            f"{counted(len(shard), 'record')}, {shard.storage.size:,} bytes"
         )
         for number in range(min(count, len(shard))):
             try:
@@ -157,12 +158,12 @@ def _described(folders: Sequence[str], records: Sequence[str], count: int) -> It
 def _files(path: str, source: ImageSource, count: int) -> Iterator[str]:
     """Describe the classes and the first images under a path."""
     names = source.classes or []
-    classes = "" if source.classes is None else f", {len(names)} classes"
-    yield f"{clean(path)}: {len(source):,} images{classes}"
+    classes = "" if source.classes is None else f", classes: {len(names):,}"
+    yield f"{clean(path)}: {counted(len(source), 'image')}{classes}"
     if names:
         images = np.bincount(source.labels, minlength=len(names)).tolist()
         for label, name in enumerate(names[:count]):
-            yield f"  label {label}, {name!r}: {images[label]:,} images"
+            yield f"  label {label}, {name!r}: {counted(images[label], 'image')}"
         if len(names) > count:
             yield f"  and {len(names) - count} more"
     numbers = range(min(count, len(source)))

@@ -8,6 +8,7 @@ import os
 import sys
 from typing import Any
 
+from adapters.arguments import counted
 from adapters.cli import arguments
 from adapters.errors import RecordError
 from adapters.packing import ENCODINGS, convert, pack, verify
@@ -92,7 +93,7 @@ def run_pack(options: argparse.Namespace) -> None:
     size = sum(packed.bytes for packed in manifest.files)
     print(
         f"{manifest.read} read, {manifest.packed} packed, {len(manifest.skipped)} skipped: "
-        f"{len(manifest.files)} files, {size / 2**20:,.1f} MiB, "
+        f"{counted(len(manifest.files), 'file')}, {size / 2**20:,.1f} MiB, "
         f"{size / max(manifest.packed, 1):,.0f} bytes a record in {options.encoding}"
     )
 
@@ -107,10 +108,10 @@ def run_verify(options: argparse.Namespace) -> int:
             on_index=written.__setitem__ if options.write_index else None,
         )
     for place, records in written.items():
-        print(f"{place}: {records} records")
+        print(f"{place}: {counted(records, 'record')}")
     for problem in wrong:
         print(problem)
-    print(f"{good} records are right, {len(wrong)} things are wrong")
+    print(f"{counted(good, 'good record')}, {counted(len(wrong), 'problem')}")
     return 1 if wrong else 0
 
 
@@ -128,7 +129,7 @@ def run_convert(options: argparse.Namespace) -> int:
         count = convert(
             files, options.out, format=format, progress=progress, on_damage=damage.append
         )
-    print(f"{options.out}: {count} records")
+    print(f"{options.out}: {counted(count, 'record')}")
     for error in damage:
         print(f"adapters convert: skipped: {error}", file=sys.stderr)
     return 1 if damage else 0

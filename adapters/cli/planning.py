@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from adapters import ImageDecoder, open_images, open_records
+from adapters.arguments import counted
 from adapters.cli import arguments
 from adapters.planning import (
     CACHE_SHARE,
@@ -140,7 +141,7 @@ def _plan(options: argparse.Namespace) -> Iterator[str]:
 def _plan_lines(workload: Workload, step: Step, rate_basis: str) -> Iterator[str]:
     """Format requirements, their reasons, and kinds of storage."""
     need, n, t = workload, workload.batch_size, f"{workload.batch_seconds:.4g} s"
-    load = f"{_count(need.gpus, 'GPU')} x {_count(need.experiments, 'experiment')}"
+    load = f"{counted(need.gpus, 'GPU')} x {counted(need.experiments, 'experiment')}"
     bandwidth = f"{_size(need.bytes_per_second)}/s"
     yield from aligned(
         [
@@ -226,10 +227,6 @@ def _workers(need: Workload, rate_basis: str) -> str:
     rate = need.core_examples_per_second or 0.0
     shown = f"{rate:,.0f}" if rate >= 10 else f"{rate:.2g}"
     return f"{need.workers:,}, at {shown} examples/s a core, {rate_basis}"
-
-
-def _count(number: int, name: str) -> str:
-    return f"{number:,} {name}" + "s" * (number != 1)
 
 
 def _range(values: Sequence[float], decimals: int) -> str:

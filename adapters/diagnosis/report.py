@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from adapters.arguments import counted
 from adapters.diagnosis.advice import Prediction, changes_for
 from adapters.diagnosis.verdict import (
     COLLATION,
@@ -79,7 +80,7 @@ def _lines_of(d: Diagnosis) -> Iterator[str]:
         reason = "figures contradict each other" if d.contradictions else "the machine is too noisy"
         yield f"bottleneck: can't be told, {reason}"
     yield ""
-    rounds = f"   in {len(d.rounds)} rounds" if d.rounds else ""
+    rounds = f"   in {counted(len(d.rounds), 'round')}" if d.rounds else ""
     yield f"{f'a batch of {d.samples}':<52}{'ms':>9}{'samples/s':>13}{rounds}"
     for name, label in NAMES.items():
         seconds, spread = getattr(d, name), values_of(d.rounds, name)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from adapters.arguments import counted
 from adapters.batch.plan import Plan
 from adapters.diagnosis.advice import gain_in_words
 from adapters.diagnosis.front_end import front_end_for
@@ -88,7 +89,7 @@ class Sweep:
 
     def _lines(self) -> Iterator[str]:
         best, medians = self.recommended, self.medians
-        yield f"batches of {self.samples}; medians of {len(self.speeds[best])} rounds"
+        yield f"batches of {self.samples}; medians of {counted(len(self.speeds[best]), 'round')}"
         yield f"{'kind':<12}{'workers':>8}{'queue':>7}{'samples/s':>13}   range"
         for each, speeds in self.speeds.items():
             count = each.argument.strip('"')

@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from adapters.arguments import check_integer
+from adapters.arguments import check_integer, counted
 from adapters.batch.collate import as_leaf
 from adapters.progress import bar
 from adapters.sources import Source, source_given
@@ -61,7 +61,7 @@ class FieldStatistics:
     def lines(self) -> Iterator[str]:
         """A summary as lines of text."""
         if self.kind == "label":
-            yield f"{self.name}: labels, {len(self.counts)} different ones"
+            yield f"{self.name}: labels, {len(self.counts):,} distinct"
             for label, count in list(self.counts.items())[:_SHOWN_LABELS]:
                 yield f"    {_shortened(repr(label))}: {count:,}"
             if len(self.counts) > _SHOWN_LABELS:
@@ -119,7 +119,7 @@ class Statistics:
         return {} if found is None else found.shapes
 
     def __str__(self) -> str:
-        lines = [f"{self.samples:,} samples"]
+        lines = [counted(self.samples, "sample")]
         for each in self.fields:
             lines += each.lines()
         if self.corrupt:

@@ -42,7 +42,7 @@ def url(tmp_path, files):
 
 def test_cache_is_filled_shown_and_cleared(url, tmp_path, told):
     folder = tmp_path / "cache"
-    assert "600 records of 1 files" in told("cache", "warm", folder, url, "--limit", "1GB")
+    assert "600 records of 1 file" in told("cache", "warm", folder, url, "--limit", "1GB")
     assert f"{url}: 0.9 of 0.9 MiB (100%)" in told("cache", "show", folder)
     assert "0.9 MiB removed" in told("cache", "clear", folder)
     assert ": 0.0 MiB" in told("cache", "show", folder)
@@ -75,7 +75,7 @@ def test_cache_that_keeps_nothing_is_status_1(url, tmp_path, caplog):
 
 def test_inspect_of_pictures(pictures, tmp_path, told):
     said = told("inspect", pictures, "--count", 1, "--sheet", tmp_path / "a.png")
-    assert f"{pictures}: 12 images, 3 classes" in said
+    assert f"{pictures}: 12 images, classes: 3" in said
     assert f"0: {pictures}ant/000.jpg, " in said
     assert (tmp_path / "a.png").exists()
 
@@ -87,7 +87,7 @@ def test_index_is_written_beside_the_object(url, told):
 
 
 def test_object_is_verified_and_shown(url, told):
-    assert "600 records are right, 0 things are wrong" in told("verify", url)
+    assert "600 good records, 0 problems" in told("verify", url)
     assert "600 records" in told("inspect", url)
 
 
@@ -114,7 +114,7 @@ def test_manifest_and_its_files_are_verified(url, say, harm):
         files.pipe_file(name, files.cat_file("/data/packed-00002-of-00006.tfrecord"))
     manifest = "memory://data/none.json" if harm == "none" else "memory://data/packed.json"
     told = {
-        "": "40 records are right, 0 things are wrong",
+        "": "40 good records, 0 problems",
         "missing": f"memory:/{name}: No such object",
         "changed": f"memory:/{name}: SHA-256 ",
         "none": "memory://data/none.json: No such object",

@@ -50,7 +50,7 @@ def lines(capsys: Any, *words: Any) -> list[str]:
 def test_recordio_is_described(tmp_path, capsys, payload, expected):
     path = written(tmp_path / "x.rec", payload)
     head, line = lines(capsys, path)
-    assert head == f"{path}: recordio, 1 records, {path.stat().st_size:,} bytes"
+    assert head == f"{path}: recordio, 1 record, {path.stat().st_size:,} bytes"
     assert line.startswith(f"  0: {len(payload):,} bytes, ")
     assert expected in line
 
@@ -79,7 +79,7 @@ def test_recordio_is_described(tmp_path, capsys, payload, expected):
 def test_tfrecord_is_described(tmp_path, capsys, payload, expected):
     path = written(tmp_path / "x.tfrecord", payload)
     head, line, *_ = lines(capsys, path)
-    assert head == f"{path}: tfrecord, 1 records, {path.stat().st_size:,} bytes"
+    assert head == f"{path}: tfrecord, 1 record, {path.stat().st_size:,} bytes"
     assert line == f"  0: {len(payload):,} bytes, {expected}"
 
 
@@ -171,7 +171,7 @@ def test_folder_is_described(tmp_path, capsys):
     ant, bee = root / "ant", root / "bee"
     found = lines(capsys, root, "--count", 4)
     assert [line.partition(", found a damaged")[0] for line in found] == [
-        f"{root}: 5 images, 2 classes",
+        f"{root}: 5 images, classes: 2",
         "  label 0, 'ant': 3 images",
         "  label 1, 'bee': 2 images",
         f"  0: {ant}/000.jpg, byte 0: expected an image, found an empty file",
@@ -187,7 +187,7 @@ def test_table_is_described(tmp_path, capsys):
     table = tmp_path / "train.lst"
     table.write_text("0\t1\t2.5\tphotos/ant/000.jpg\n")
     assert lines(capsys, table) == [
-        f"{table}: 1 images",
+        f"{table}: 1 image",
         f"  0: {tmp_path}/photos/ant/000.jpg, {len(jpeg(0)):,} bytes, label [1.0, 2.5], JPEG of "
         "20 x 30",
     ]
@@ -246,7 +246,7 @@ def test_object_that_is_a_sequence(tmp_path, data, told):
 def test_object_that_is_a_source(data, told):
     out = told("inspect", f"{data}:table", "--statistics")
     assert out.startswith("3 samples\n[0].price: number")
-    assert "[1]: labels, 2 different ones" in out
+    assert "[1]: labels, 2 distinct" in out
 
 
 @pytest.mark.parametrize(

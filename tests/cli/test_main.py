@@ -29,7 +29,7 @@ REPLAY = ["replay", "a.py", "--batch", "0"]
 def test_pack_prints_the_sums(tmp_path, source, say, format):
     status, output, errors = say("pack", source, tmp_path / "x", "--format", format)
     size = Path(tmp_path / f"x-00000-of-00001{SUFFIXES[format]}").stat().st_size
-    sums = "6 read, 6 packed, 0 skipped: 1 files, 0.0 MiB"
+    sums = "6 read, 6 packed, 0 skipped: 1 file, 0.0 MiB"
     expected = f"{sums}, {size / 6:,.0f} bytes a record in jpeg\n"
     assert (status, output, errors) == (0, expected, "")
 
@@ -71,7 +71,7 @@ def test_pack_names_what_is_no_image(tmp_path, source, say):
     status, output, _ = say("pack", source, tmp_path / "x.rec", "--on-error", "skip")
     first, last = output.splitlines()
     assert status == 0
-    assert last.startswith("7 read, 6 packed, 1 skipped: 1 files, 0.0 MiB, ")
+    assert last.startswith("7 read, 6 packed, 1 skipped: 1 file, 0.0 MiB, ")
     assert first.startswith(f"skipped {source}/ant/x.jpg: expected an image, found 8 bytes")
 
 
@@ -118,7 +118,7 @@ def test_index_is_none_of_a_compressed_file(tmp_path, source, say):
     path.write_bytes(gzip.compress((tmp_path / "x.tfrecord").read_bytes()))
     status, output, _ = say("verify", path, "--write-index")
     assert (status, f"{path}: compressed, so that" in output) == (1, True)
-    assert output.endswith("6 records are right, 1 things are wrong\n")
+    assert output.endswith("6 good records, 1 problem\n")
 
 
 def test_convert_there_and_back(tmp_path, source, say):
@@ -144,7 +144,7 @@ def test_wildcard_of_a_shell(tmp_path, source, say):
     found = sorted(each for each in tmp_path.iterdir() if each.name.startswith("train"))
     assert {each.suffix for each in found} == {".rec", ".idx", ".json"}
     status, output, _ = say("verify", *found)
-    assert (status, output.splitlines()[-1]) == (0, "6 records are right, 0 things are wrong")
+    assert (status, output.splitlines()[-1]) == (0, "6 good records, 0 problems")
     assert say("inspect", *found)[0] == 0
     assert say("convert", *found, tmp_path / "all.tfrecord")[0] == 0
     assert len(open_records(tmp_path / "all.tfrecord")) == 6

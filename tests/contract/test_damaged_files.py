@@ -209,7 +209,7 @@ def test_commands_give_the_whole_ones_and_a_status(format, tmp_path, capsys):
     assert main(["verify", str(path)]) == 1
     said = capsys.readouterr()
     assert message.search(said.out)
-    assert "49 records are right, 1 things are wrong" in said.out
+    assert "49 good records, 1 problem" in said.out
 
     other = "tfrecord" if format == "recordio" else "recordio"
     for name in (f"b{SUFFIXES[format]}", f"c{SUFFIXES[other]}"):

@@ -263,7 +263,7 @@ def test_folder_of_parts_on_the_command_line(spark, capsys):
     assert "part-r-00000: tfrecord, 3 records" in found
     assert "part-r-00001: empty, 0 records" in found
     assert main(["verify", str(spark)]) == 0
-    assert "5 records are right, 0 things are wrong" in capsys.readouterr().out
+    assert "5 good records, 0 problems" in capsys.readouterr().out
 
 
 def test_folder_without_parts_is_an_error(tmp_path):
