@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, TypeVar
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 MIB = 1 << 20
 # One read of many examples: the most that network file systems take, and enough for a disk.
@@ -149,23 +149,8 @@ class Workload:
 # - The bandwidth printed for the shared NFS doesn't follow from its IOPS and 64 KB. The formula's
 #   is shown; the printed one is omitted, for want of the original.
 
-_Row = TypeVar("_Row")
 _ROUGHLY = "order of magnitude"
 _PUBLISHED = "published example"
-
-
-class Device(NamedTuple):
-    """Accelerator, with its dense peak in fp16 operations a second."""
-
-    title: str
-    peak_flops: float
-
-
-class Model(NamedTuple):
-    """Network, with the multiply-adds of one forward pass for one example (papers: FLOPs)."""
-
-    title: str
-    multiply_adds: float
 
 
 class Storage(NamedTuple):
@@ -189,38 +174,39 @@ OPERATIONS_PER_MULTIPLY_ADD = 2 * 3
 # Between the 29% and the 40% of a V100's fp16 peak that the two published throughputs reach.
 UTILISATION = 0.35
 
-# NVIDIA's data sheets, without sparsity; those of tensor cores, but for the P100.
-DEVICES: dict[str, Device] = {
-    "p100": Device("Tesla P100 (SXM2)", 21.2e12),
-    "v100": Device("Tesla V100 (SXM2)", 125e12),
-    "t4": Device("T4", 65e12),
-    "a10": Device("A10", 125e12),
-    "l4": Device("L4", 121e12),
-    "a100": Device("A100 (SXM)", 312e12),
-    "h100": Device("H100 (SXM)", 989e12),
-    "h200": Device("H200 (SXM)", 989e12),
+# Dense peak in fp16 operations a second, by NVIDIA's data sheets: that of tensor cores, but for the
+# P100.
+DEVICES: dict[str, tuple[str, float]] = {
+    "p100": ("Tesla P100 (SXM2)", 21.2e12),
+    "v100": ("Tesla V100 (SXM2)", 125e12),
+    "t4": ("T4", 65e12),
+    "a10": ("A10", 125e12),
+    "l4": ("L4", 121e12),
+    "a100": ("A100 (SXM)", 312e12),
+    "h100": ("H100 (SXM)", 989e12),
+    "h200": ("H200 (SXM)", 989e12),
 }
 
-# torchvision's tables of pretrained weights ("GFLOPS", which are multiply-adds), at 224x224, and
-# Inception v3 at 299x299.
-MODELS: dict[str, Model] = {
-    "alexnet": Model("AlexNet", 0.71e9),
-    "efficientnetb0": Model("EfficientNet-B0", 0.39e9),
-    "inceptionv3": Model("Inception v3", 5.71e9),
-    "mobilenetv2": Model("MobileNetV2", 0.30e9),
-    "resnet18": Model("ResNet-18", 1.81e9),
-    "resnet34": Model("ResNet-34", 3.66e9),
-    "resnet50": Model("ResNet-50", 4.09e9),
-    "resnet101": Model("ResNet-101", 7.80e9),
-    "resnet152": Model("ResNet-152", 11.51e9),
-    "vgg16": Model("VGG-16", 15.47e9),
-    "vitb16": Model("ViT-B/16", 17.56e9),
+# Multiply-adds of a forward pass for one example, by torchvision's tables of pretrained weights
+# ("GFLOPS"), at 224x224, and Inception v3 at 299x299.
+MODELS: dict[str, tuple[str, float]] = {
+    "alexnet": ("AlexNet", 0.71e9),
+    "efficientnetb0": ("EfficientNet-B0", 0.39e9),
+    "inceptionv3": ("Inception v3", 5.71e9),
+    "mobilenetv2": ("MobileNetV2", 0.30e9),
+    "resnet18": ("ResNet-18", 1.81e9),
+    "resnet34": ("ResNet-34", 3.66e9),
+    "resnet50": ("ResNet-50", 4.09e9),
+    "resnet101": ("ResNet-101", 7.80e9),
+    "resnet152": ("ResNet-152", 11.51e9),
+    "vgg16": ("VGG-16", 15.47e9),
+    "vitb16": ("ViT-B/16", 17.56e9),
 }
 
 # Batch size, and examples a second, of a model on a device: the published examples of storage
 # requirements. They are measured: the two networks' multiply-adds have a ratio
 # of 2.8, their rates one of 2.0.
-THROUGHPUTS: dict[tuple[str | None, str | None], tuple[int, float]] = {
+THROUGHPUTS: dict[tuple[str, str], tuple[int, float]] = {
     ("resnet50", "v100"): (128, 1457),
     ("resnet152", "v100"): (64, 730),
 }
@@ -243,22 +229,17 @@ STORAGE: tuple[Storage, ...] = (
 )
 
 
-def _row_of(kind: str, name: str, table: Mapping[str, _Row]) -> tuple[str, _Row]:
-    """Find key and row of a table, ignoring case and punctuation."""
+def _key_of(kind: str, name: str | None, table: Mapping[str, Any]) -> str | None:
+    """Find the key of a table, ignoring case and punctuation; None for None."""
+    if name is None:
+        return None
     key = "".join(filter(str.isalnum, name.lower()))
     if key not in table:
         raise ValueError(
             f"{kind} must be one of {', '.join(table)}, got {name!r}; for another one, give the "
             f"time of a step as you measured it, and no {kind}"
         )
-    return key, table[key]
-
-
-class Step(NamedTuple):
-    """Time t of a training step, and the basis of the figure, to display."""
-
-    batch_seconds: float
-    basis: str
+    return key
 
 
 def step_of(
@@ -267,8 +248,8 @@ def step_of(
     model: str | None = None,
     device: str | None = None,
     step_seconds: float | None = None,
-) -> Step:
-    """Return the best known time of a step of ``batch_size`` examples.
+) -> tuple[float, str]:
+    """Return the best known time t of a step of ``batch_size`` examples, and the figure's basis.
 
     This is the measured time, if it is given. Else it is from the published throughput of the model
     on the device. Without one, it is estimated: six operations for each multiply-add of the forward
@@ -278,40 +259,30 @@ def step_of(
         ValueError: A model or device is unknown, or there is too little to go by.
     """
     # Unknown names are refused even if the measured time makes them unnecessary.
-    model_key, network = (None, None) if model is None else _row_of("model", model, MODELS)
-    device_key, hardware = (None, None) if device is None else _row_of("device", device, DEVICES)
+    model_key, device_key = _key_of("model", model, MODELS), _key_of("device", device, DEVICES)
     if step_seconds is not None:
-        return Step(step_seconds, "measured, as given")
-    if hardware is None or network is None:
+        return step_seconds, "measured, as given"
+    if model_key is None or device_key is None:
         raise ValueError(
             f"--model and --device, or --step-ms must be given, got model {model!r}, device "
             f"{device!r}"
         )
-    published = THROUGHPUTS.get((model_key, device_key))
-    if published is not None:
-        published_size, rate = published
-        basis = f"published: {network.title} on {hardware.title}, "
-        basis += f"{rate:,.0f} examples/s at n {published_size}"
-        if batch_size != published_size:
+    (network, multiply_adds), (hardware, peak_flops) = MODELS[model_key], DEVICES[device_key]
+    if (published := THROUGHPUTS.get((model_key, device_key))) is not None:
+        size, rate = published
+        basis = f"published: {network} on {hardware}, {rate:,.0f} examples/s at n {size}"
+        if batch_size != size:
             basis += f", taken to be the same at n {batch_size}"
-        return Step(batch_size / rate, basis)
-    operations = OPERATIONS_PER_MULTIPLY_ADD * network.multiply_adds
-    return Step(
-        batch_size * operations / (hardware.peak_flops * UTILISATION),
+        return batch_size / rate, basis
+    operations = OPERATIONS_PER_MULTIPLY_ADD * multiply_adds
+    return (
+        batch_size * operations / (peak_flops * UTILISATION),
         f"estimated: {operations / 1e9:,.1f} GFLOP an example, {UTILISATION:.0%} of the "
-        f"{hardware.peak_flops / 1e12:,.1f} TFLOP/s of {hardware.title} in fp16",
+        f"{peak_flops / 1e12:,.1f} TFLOP/s of {hardware} in fp16",
     )
 
 
 # --- the published examples ---
-
-_EXAMPLE_BYTES = 64 << 10
-# Size of ImageNet's training set; no figure here depends on it.
-_EXAMPLES = 1_281_167
-_PRINTED_SECONDS = 0.087
-_INFERRED_SECONDS = (0.1, 0.05)
-_CUT_OFF = "t was printed cut off"
-_INFERRED = "n, t and GPUs are inferred from the figures"
 
 
 class Comparison(NamedTuple):
@@ -338,37 +309,30 @@ class Comparison(NamedTuple):
 
 def published_examples() -> list[Comparison]:
     """List the published examples."""
+    (n, rate), (_, large_rate) = THROUGHPUTS.values()
+    printed_t, inferred_t = 0.087, (0.1, 0.05)
+    nfs = tuple(64 / t for t in inferred_t)
+    files = tuple(40 * each for each in nfs)
 
-    def workload(batch_size: int, seconds: float, gpus: int = 1) -> Workload:
-        return Workload(batch_size, seconds, _EXAMPLE_BYTES, _EXAMPLES, gpus)
+    def mib(*rates: float) -> tuple[float, ...]:
+        return tuple(each * (64 << 10) / MIB for each in rates)
 
-    def rate(*workloads: Workload) -> tuple[float, ...]:
-        return tuple(each.examples_per_second for each in workloads)
-
-    def bandwidth(*workloads: Workload) -> tuple[float, ...]:
-        return tuple(each.bytes_per_second / MIB for each in workloads)
-
-    small, large = (workload(n, n / rate_of_n) for n, rate_of_n in THROUGHPUTS.values())
-    cut = workload(small.batch_size, _PRINTED_SECONDS)
-    four_whole, four_cut = replace(small, gpus=4), replace(cut, gpus=4)
-    nfs = [workload(64, seconds) for seconds in _INFERRED_SECONDS]
-    files = [workload(64, seconds, 40) for seconds in _INFERRED_SECONDS]
-    files_gb = tuple(each / 1000 for each in bandwidth(*files))
+    files_gb = tuple(each / 1000 for each in mib(*files))
     one, four = "ResNet-50, V100, n 128", "ResNet-50, 4 x V100, n 128"
-    many = "40 GPUs x n / t, n 64, t 0.1 to 0.05 s"
     shared = "n / t, n 64, t 0.1 to 0.05 s"
+    cut_off, inferred = "t was printed cut off", "n, t and GPUs are inferred from the figures"
     unknown = "the printed bandwidth doesn't follow from the IOPS"
     rows: list[tuple[Any, ...]] = [
-        (one, "t = n / rate", (small.batch_seconds,), (0.087,), "s", 3),
-        (one, "n / t", rate(small), (1457,), "images/s"),
-        (one, "n / t, t as printed", rate(cut), (1457,), "images/s", 0, _CUT_OFF),
-        ("ResNet-152, V100, n 64", "n / t", rate(large), (730,), "images/s"),
-        (four, "GPUs x n / t, t as printed", rate(four_cut), (5885,), "IOPS"),
-        (four, "GPUs x n / t", rate(four_whole), (5885,), "IOPS", 0, _CUT_OFF),
-        (four, "IOPS x 64 KB", bandwidth(four_cut), (367,), "MB/s"),
-        ("small files", many, rate(*files), (25_600, 51_200), "IOPS", 0, _INFERRED),
+        (one, "t = n / rate", (n / rate,), (0.087,), "s", 3),
+        (one, "n / t", (rate,), (1457,), "images/s"),
+        (one, "n / t, t as printed", (n / printed_t,), (1457,), "images/s", 0, cut_off),
+        ("ResNet-152, V100, n 64", "n / t", (large_rate,), (730,), "images/s"),
+        (four, "GPUs x n / t, t as printed", (4 * n / printed_t,), (5885,), "IOPS"),
+        (four, "GPUs x n / t", (4 * rate,), (5885,), "IOPS", 0, cut_off),
+        (four, "IOPS x 64 KB", mib(4 * n / printed_t), (367,), "MB/s"),
+        ("small files", f"40 GPUs x {shared}", files, (25_600, 51_200), "IOPS", 0, inferred),
         ("small files", "IOPS x 64 KB", files_gb, (1.6, 3.2), "GB/s", 1),
-        ("shared NFS", shared, rate(*nfs), (640, 1280), "IOPS", 0, _INFERRED),
-        ("shared NFS", "IOPS x 64 KB", bandwidth(*nfs), (), "MB/s", 0, unknown),
+        ("shared NFS", shared, nfs, (640, 1280), "IOPS", 0, inferred),
+        ("shared NFS", "IOPS x 64 KB", mib(*nfs), (), "MB/s", 0, unknown),
     ]
     return [Comparison(*row) for row in rows]

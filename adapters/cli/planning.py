@@ -17,7 +17,6 @@ from adapters.planning import (
     MODELS,
     STORAGE,
     Comparison,
-    Step,
     Workload,
     published_examples,
     step_of,
@@ -28,7 +27,7 @@ from adapters.viewing.peek import aligned
 _NEEDED = ("batch_size", "example_bytes", "examples")
 # Percentage of the mini-batches that must arrive within t.
 _ENOUGH_PERCENT = 99
-_UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
@@ -111,7 +110,7 @@ def _plan(options: argparse.Namespace) -> Iterator[str]:
         named = ", ".join("--" + name.replace("_", "-") for name in missing)
         raise argparse.ArgumentError(None, f"{named} must be given, or --published alone")
     try:
-        step = step_of(
+        seconds, step_basis = step_of(
             options.batch_size,
             model=options.model,
             device=options.device,
@@ -124,7 +123,7 @@ def _plan(options: argparse.Namespace) -> Iterator[str]:
         rate, basis = measured_rate(options.measure), f"measured on {options.measure}"
     workload = Workload(
         batch_size=options.batch_size,
-        batch_seconds=step.batch_seconds,
+        batch_seconds=seconds,
         example_bytes=options.example_bytes,
         examples=options.examples,
         gpus=options.gpus,
@@ -132,20 +131,20 @@ def _plan(options: argparse.Namespace) -> Iterator[str]:
         memory_bytes=options.memory,
         core_examples_per_second=rate,
     )
-    yield from _plan_lines(workload, step, basis)
+    yield from _plan_lines(workload, step_basis, basis)
 
 
 # --- the text ---
 
 
-def _plan_lines(workload: Workload, step: Step, rate_basis: str) -> Iterator[str]:
+def _plan_lines(need: Workload, step_basis: str, rate_basis: str) -> Iterator[str]:
     """Format requirements, their reasons, and kinds of storage."""
-    need, n, t = workload, workload.batch_size, f"{workload.batch_seconds:.4g} s"
+    n, t = need.batch_size, f"{need.batch_seconds:.4g} s"
     load = f"{counted(need.gpus, 'GPU')} x {counted(need.experiments, 'experiment')}"
     bandwidth = f"{_size(need.bytes_per_second)}/s"
     yield from aligned(
         [
-            ("t, a step of n", f"{t} for n {n:,}; {step.basis}"),
+            ("t, a step of n", f"{t} for n {n:,}; {step_basis}"),
             ("n / t", f"{need.gpu_examples_per_second:,.0f} examples/s for a GPU"),
             ("in all", f"{need.examples_per_second:,.0f} examples/s for {load}"),
             ("an epoch", f"{need.epoch_seconds:,.1f} s of one experiment"),
