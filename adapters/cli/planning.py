@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -11,14 +12,13 @@ from adapters import ImageDecoder, open_images, open_records
 from adapters.arguments import counted
 from adapters.cli import arguments
 from adapters.planning import (
-    CACHE_SHARE,
     DEVICES,
     MIB,
     MODELS,
     STORAGE,
     Comparison,
-    Workload,
     published_examples,
+    shard_bytes,
     step_of,
 )
 from adapters.sources.folders import names_images
@@ -27,6 +27,13 @@ from adapters.viewing.peek import aligned
 _NEEDED = ("batch_size", "example_bytes", "examples")
 # Percentage of the mini-batches that must arrive within t.
 _ENOUGH_PERCENT = 99
+# One read of many examples: the most that network file systems take, and enough for a disk.
+_READ_BYTES = MIB
+# Fraction of memory that the page cache can be counted on to keep; a rule of thumb. The rest is for
+# the program, its batches and the system.
+_CACHE_SHARE = 0.75
+# A smaller excess over a whole number of workers is the rounding of n / t, not another worker.
+_ROUNDING = 1e-9
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
@@ -121,50 +128,47 @@ def _plan(options: argparse.Namespace) -> Iterator[str]:
     rate, basis = options.per_core, "as given"
     if options.measure is not None:
         rate, basis = measured_rate(options.measure), f"measured on {options.measure}"
-    workload = Workload(
-        batch_size=options.batch_size,
-        batch_seconds=seconds,
-        example_bytes=options.example_bytes,
-        examples=options.examples,
-        gpus=options.gpus,
-        experiments=options.experiments,
-        memory_bytes=options.memory,
-        core_examples_per_second=rate,
-    )
-    yield from _plan_lines(workload, step_basis, basis)
+    yield from _plan_lines(options, seconds, step_basis, rate, basis)
 
 
 # --- the text ---
 
 
-def _plan_lines(need: Workload, step_basis: str, rate_basis: str) -> Iterator[str]:
-    """Format requirements, their reasons, and kinds of storage."""
-    n, t = need.batch_size, f"{need.batch_seconds:.4g} s"
-    load = f"{counted(need.gpus, 'GPU')} x {counted(need.experiments, 'experiment')}"
-    bandwidth = f"{_size(need.bytes_per_second)}/s"
+def _plan_lines(
+    options: argparse.Namespace, t: float, t_basis: str, core_rate: float | None, core_basis: str
+) -> Iterator[str]:
+    """Format requirements, their reasons, and kinds of storage.
+
+    ``t`` is the time of a step of n examples; a core prepares ``core_rate`` examples a second.
+    """
+    n, example_bytes, gpus = options.batch_size, options.example_bytes, options.gpus
+    rate = n / t * gpus * options.experiments  # Reads a second, with a file for each example.
+    bytes_per_second, data_bytes = rate * example_bytes, options.examples * example_bytes
+    read_bytes = max(_READ_BYTES, example_bytes)
+    packed_iops = bytes_per_second / read_bytes
+    size = shard_bytes(data_bytes, gpus)
+    load = f"{counted(gpus, 'GPU')} x {counted(options.experiments, 'experiment')}"
+    bandwidth = f"{_size(bytes_per_second)}/s"
     yield from aligned(
         [
-            ("t, a step of n", f"{t} for n {n:,}; {step_basis}"),
-            ("n / t", f"{need.gpu_examples_per_second:,.0f} examples/s for a GPU"),
-            ("in all", f"{need.examples_per_second:,.0f} examples/s for {load}"),
-            ("an epoch", f"{need.epoch_seconds:,.1f} s of one experiment"),
-            (
-                "a file an example",
-                f"{need.examples_per_second:,.0f} IOPS of {_size(need.example_bytes)}, {bandwidth}",
-            ),
+            ("t, a step of n", f"{t:.4g} s for n {n:,}; {t_basis}"),
+            ("n / t", f"{n / t:,.0f} examples/s for a GPU"),
+            ("in all", f"{rate:,.0f} examples/s for {load}"),
+            ("an epoch", f"{options.examples / (n / t * gpus):,.1f} s of one experiment"),
+            ("a file an example", f"{rate:,.0f} IOPS of {_size(example_bytes)}, {bandwidth}"),
             (
                 "packed records",
-                f"{need.packed_iops:,.1f} IOPS of {_size(need.packed_read_bytes)}, {bandwidth}; "
+                f"{packed_iops:,.1f} IOPS of {_size(read_bytes)}, {bandwidth}; "
                 "in random order as with files, unless they are in the page cache",
             ),
-            ("data set", _size(need.dataset_bytes) + _cached(need)),
+            ("data set", _size(data_bytes) + _cached(data_bytes, options.memory)),
             (
                 "shards",
-                f"{need.shards:,} of {_size(need.shard_bytes)}: "
-                f"adapters pack --shard-bytes {need.shard_bytes // MIB}MB",
+                f"{-(-data_bytes // size):,} of {_size(size)}: "
+                f"adapters pack --shard-bytes {size // MIB}MB",
             ),
-            ("workers", _workers(need, rate_basis)),
-            ("requirement", f"{_ENOUGH_PERCENT}% of the mini-batches of {n:,} examples within {t}"),
+            ("workers", _workers(rate, core_rate, core_basis)),
+            ("requirement", f"{_ENOUGH_PERCENT}% of the mini-batches of {n:,} within {t:.4g} s"),
         ]
     )
     yield ""
@@ -173,9 +177,9 @@ def _plan_lines(need: Workload, step_basis: str, rate_basis: str) -> Iterator[st
         (
             kind.title,
             _range(kind.iops, 0),
-            _range([rate / MIB for rate in kind.bytes_per_second], 0) + " MiB/s",
-            kind.verdict(need.examples_per_second, need.bytes_per_second),
-            kind.verdict(need.packed_iops, need.bytes_per_second),
+            _range([each / MIB for each in kind.bytes_per_second], 0) + " MiB/s",
+            kind.verdict(rate, bytes_per_second),
+            kind.verdict(packed_iops, bytes_per_second),
             kind.source,
         )
         for kind in STORAGE
@@ -211,21 +215,21 @@ def _size(size: float) -> str:
     return f"{size:,.4g} {_UNITS[power]}"
 
 
-def _cached(need: Workload) -> str:
-    if need.memory_bytes is None:
+def _cached(data_bytes: int, memory_bytes: int | None) -> str:
+    if memory_bytes is None:
         return "; give --memory to learn whether the page cache keeps it"
-    kept = f"the {CACHE_SHARE:.0%} of {_size(need.memory_bytes)} that are counted on"
-    if need.fits_memory:
+    kept = f"the {_CACHE_SHARE:.0%} of {_size(memory_bytes)} that are counted on"
+    if data_bytes <= _CACHE_SHARE * memory_bytes:
         return f", fits {kept}: storage is read in the first epoch only"
     return f", doesn't fit {kept}: storage is read in every epoch"
 
 
-def _workers(need: Workload, rate_basis: str) -> str:
-    if need.workers is None:
+def _workers(rate: float, core_rate: float | None, core_basis: str) -> str:
+    if core_rate is None:
         return "give --measure or --per-core to learn how many"
-    rate = need.core_examples_per_second or 0.0
-    shown = f"{rate:,.0f}" if rate >= 10 else f"{rate:.2g}"
-    return f"{need.workers:,}, at {shown} examples/s a core, {rate_basis}"
+    count = math.ceil(rate / core_rate * (1 - _ROUNDING))
+    shown = f"{core_rate:,.0f}" if core_rate >= 10 else f"{core_rate:.2g}"
+    return f"{count:,}, at {shown} examples/s a core, {core_basis}"
 
 
 def _range(values: Sequence[float], decimals: int) -> str:

@@ -45,7 +45,7 @@ def test_plan_of_the_published_example(plan):
     assert lines["a file an example"] == "5,885 IOPS of 64 KiB, 367.8 MiB/s"
     assert lines["packed records"].startswith("367.8 IOPS of 1 MiB, 367.8 MiB/s; in random order")
     assert lines["shards"] == "79 of 1 GiB: adapters pack --shard-bytes 1024MB"
-    assert lines["requirement"] == "99% of the mini-batches of 128 examples within 0.087 s"
+    assert lines["requirement"] == "99% of the mini-batches of 128 within 0.087 s"
     nfs = lines["NFS, shared"].split("  ")
     assert [word.strip() for word in nfs if word][2:4] == ["too slow", "at best"]
 
@@ -60,6 +60,17 @@ def test_plan_of_the_published_example(plan):
 )
 def test_plan_of_the_page_cache(plan, memory, said):
     assert plan(*WORDS, *KNOWN, *memory)["data set"].startswith(said)
+
+
+def test_plan_of_large_examples(plan):
+    words = ["--batch-size", 100, "--step-ms", 100, "--example-bytes", "3MB", "--examples", 10_000]
+    lines = plan(*words, "--experiments", 3)
+    assert lines["packed records"].startswith("3,000.0 IOPS of 3 MiB, 8.789 GiB/s; ")
+    assert (lines["an epoch"], lines["shards"][:13]) == (
+        "10.0 s of one experiment",
+        "30 of 1 GiB: ",
+    )
+    assert plan(*words, "--gpus", 3)["an epoch"] == "3.3 s of one experiment"
 
 
 def test_plan_of_workers(plan):
