@@ -70,13 +70,14 @@ class Buckets:
         array = checked_lengths("lengths", lengths)
         check_integer("shapes", shapes, 1)
         self.bounds: list[Any] = _bounds(array, int(shapes))
-        self._lengths = array
+        self.lengths = array
         codes = np.searchsorted(np.array(self.bounds), array)
         counts = np.bincount(codes, minlength=len(self.bounds))
         padded = float((np.array(self.bounds) * counts).sum())
         self.padding = 1 - float(array.sum(dtype=np.float64)) / padded if padded else 0.0
-        self._samples = np.argsort(codes, kind="stable").astype(np.int64)
-        self._starts = np.concatenate([[0], np.cumsum(counts)])
+        # Sample numbers, one bucket after another; starts of the buckets among these, and the end.
+        self._samples: NDArray[np.int64] = np.argsort(codes, kind="stable").astype(np.int64)
+        self._starts: NDArray[np.int64] = np.concatenate([[0], np.cumsum(counts)])
 
     def __repr__(self) -> str:
         return f"<Buckets of {len(self._samples):,} lengths, bounds {self.bounds}>"
@@ -88,8 +89,7 @@ class Buckets:
                 f"bucket_by must have one length for each of the {size} samples, got "
                 f"{len(self._samples)}"
             )
-        bounds, lengths = self.bounds, self._lengths
-        return BucketOrder(size, self._samples, self._starts, 1, shuffle, seed, bounds, lengths)
+        return BucketOrder(size, self, 1, shuffle, seed)
 
 
 # Compared by identity, as caches need it.
@@ -98,19 +98,12 @@ class BucketOrder(Arrangement):
     """Global order in buckets."""
 
     size: int
-    samples: NDArray[np.int64]
-    """Sample numbers, one bucket after another."""
-    starts: NDArray[np.int64]
-    """Start of each bucket among these, and the end of the last one."""
+    buckets: Buckets
     group: int
     """Samples in a batch of all shards together."""
     shuffle: bool
     """Permute buckets and batches; otherwise samples come from the shortest bucket on."""
     seed: int
-    bounds: list[Any]
-    """Lengths to which the samples of each bucket are padded."""
-    lengths: NDArray[Any]
-    """Length of each sample, by its number."""
 
     @property
     def is_random(self) -> bool:
@@ -120,12 +113,13 @@ class BucketOrder(Arrangement):
     @property
     def way(self) -> str:
         """Description of the order, for people."""
-        return f"by length, in {len(self.starts) - 1} buckets and batches of {self.group}"
+        return f"by length, in {len(self.buckets.bounds)} buckets and batches of {self.group}"
 
     @property
     def tables(self) -> tuple[NDArray[Any], ...]:
         """Samples of the buckets, starts of the buckets, and the bounds."""
-        return self.samples, self.starts, np.array(self.bounds, np.float64)
+        buckets = self.buckets
+        return buckets._samples, buckets._starts, np.array(buckets.bounds, np.float64)
 
     @property
     def is_grouped(self) -> bool:
@@ -139,9 +133,9 @@ class BucketOrder(Arrangement):
     def numbers(self, epoch: int, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the samples at these positions."""
         if not self.shuffle:
-            plain: NDArray[np.int64] = self.samples[positions]
-            return plain
+            return self.buckets._samples[positions]
         size, group, key = self.size, self.group, (self.seed, epoch)
+        samples, starts = self.buckets._samples, self.buckets._starts
         batches, places = np.divmod(positions, group)
         if whole := size // group:
             full = np.flatnonzero(batches < whole)
@@ -150,23 +144,22 @@ class BucketOrder(Arrangement):
                 batches[full] = permute(used, whole, (*key, BUCKETS))[at]
         places += batches * group + self._offset(whole * group, (*key, BUCKETS))
         places %= size
-        buckets = np.searchsorted(self.starts, places, "right") - 1
+        buckets = np.searchsorted(starts, places, "right") - 1
         for bucket in np.flatnonzero(np.bincount(buckets)).tolist():
             inside = np.flatnonzero(buckets == bucket)
-            begin, end = int(self.starts[bucket]), int(self.starts[bucket + 1])
+            begin, end = int(starts[bucket]), int(starts[bucket + 1])
             own = permute(places[inside] - begin, end - begin, (*key, IN_BUCKETS, bucket))
             places[inside] = own + begin
-        numbers: NDArray[np.int64] = self.samples[places]
-        return numbers
+        return samples[places]
 
     def _offset(self, full: int, key: tuple[int, ...]) -> int:
         """Choose the place where the first batch begins; the last one begins ``full`` later."""
-        rest, counts = self.size - full, np.diff(self.starts)
+        rest, counts = self.size - full, np.diff(self.buckets._starts)
         largest = int(counts.argmax())
         room = int(counts[largest]) - rest
         if not rest or room < 0:
             return chosen(self.size, key)
-        return int(self.starts[largest]) + chosen(room + 1, key) - full
+        return int(self.buckets._starts[largest]) + chosen(room + 1, key) - full
 
 
 def _bounds(lengths: NDArray[Any], shapes: int) -> list[Any]:

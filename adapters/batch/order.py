@@ -192,25 +192,19 @@ class Order:
     def prefetch(
         self, place: tuple[int, int, int], prefetch_hint: Callable[..., None], asked: bool = False
     ) -> None:
-        """Send a source the prefetch hints of a batch, see ``prefetch_hints``."""
-        for stretch in self.prefetch_hints(*place, asked=asked):
-            prefetch_hint(*stretch)
-
-    def prefetch_hints(
-        self, epoch: int, index: int, origin: int = 0, asked: bool = False
-    ) -> list[Stretch]:
-        """Prefetch hints: stretches of the data set that will be read some time after this batch.
+        """Send a source hints of the stretches that will be read some time after this batch.
 
         Over all batches of an epoch, each stretch is named once. When batches are ``asked`` for,
         only this epoch's are named; when they are computed, those at the next one's start too.
         """
         if self.arrangement is None:
-            return []
-        count = self.shard[1]
+            return
+        (epoch, index, origin), count = place, self.shard[1]
         start = max(0, origin + index * self.batch_size * count)
         stop = min(start + self.batch_size * count, self.shard_size * count)
         shard = (self.shard[0] + origin) % count, count  # The shard with these positions.
-        return self.arrangement.prefetch_hints(epoch, start, stop, shard, asked)
+        for stretch in self.arrangement.prefetch_hints(epoch, start, stop, shard, asked):
+            prefetch_hint(*stretch)
 
     @property
     def elastic(self) -> bool:
@@ -237,8 +231,8 @@ class Order:
 
     def fitted(self, collate: Any) -> Any:
         """Return a padding collate with the bounds of the buckets, if the order has buckets."""
-        buckets: Any = self.arrangement
-        if not hasattr(buckets, "bounds") or not hasattr(collate, "within"):
+        buckets = getattr(self.arrangement, "buckets", None)
+        if buckets is None or not hasattr(collate, "within"):
             return collate
         return collate.within(buckets.bounds, buckets.lengths)
 
