@@ -150,7 +150,8 @@ class BucketOrder(Arrangement):
             begin, end = int(starts[bucket]), int(starts[bucket + 1])
             own = permute(places[inside] - begin, end - begin, (*key, IN_BUCKETS, bucket))
             places[inside] = own + begin
-        return samples[places]
+        numbers: NDArray[np.int64] = samples[places]
+        return numbers
 
     def _offset(self, full: int, key: tuple[int, ...]) -> int:
         """Choose the place where the first batch begins; the last one begins ``full`` later."""

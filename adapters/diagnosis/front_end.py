@@ -27,23 +27,16 @@ class Trainer(Protocol):
 
     def whole(self, loader: Any, seconds: float) -> Timing:
         """Train on the loader's batches."""
-        ...
 
     def same(self, batch: Any, seconds: float) -> Timing:
         """Train on one batch, again and again."""
-        ...
 
     def copy_seconds(self, batch: Any, seconds: float) -> float | None:
         """Time the batch's copy to the device; None if that is part of the step."""
-        ...
 
 
 class Examined(BaseException):
-    """Ends an examined script with a result, or with an error."""
-
-    def __init__(self, found: Any) -> None:
-        super().__init__()
-        self.found = found
+    """Ends an examined script; its argument is the result, or an error."""
 
 
 class Observer:

@@ -163,9 +163,10 @@ def _run(path: str, arguments: Sequence[str], observer: Observer) -> Any:
                 else:
                     runpy.run_module(path, run_name="__main__", alter_sys=True)
     except Examined as end:
-        if isinstance(end.found, Exception):
-            raise end.found from None
-        return end.found
+        (found,) = end.args
+        if isinstance(found, Exception):
+            raise found from None
+        return found
     except SystemExit as end:
         if isinstance(end.code, str):
             print(end.code, file=sys.stderr)

@@ -15,6 +15,7 @@ from typing import Any
 STORAGE, TRANSFORMS, COLLATION = "storage", "transforms", "collation"
 COPY, STEP = "copy", "step"
 
+# The figures, as people know them.
 NAMES = {
     "whole": "the whole, loader and step",
     "loader": "the loader alone",
@@ -72,18 +73,7 @@ class Workers:
 
 @dataclass(frozen=True)
 class Figures:
-    """Times of one round, in seconds per batch; None if not measured.
-
-    Args:
-        loader: The loader alone; its batches aren't used.
-        whole: Loader and step together.
-        same: The step with the same batch again and again, including its copy to the device.
-        copy: That copy alone.
-        storage: Fetching alone, with the loader's workers.
-        memory: The loader without fetching: samples in memory.
-        collation: Collating finished samples alone.
-        alone: One batch computed by one thread.
-    """
+    """Times of one round, in seconds per batch, as in ``NAMES``; None if not measured."""
 
     loader: float
     whole: float | None = None
@@ -97,8 +87,7 @@ class Figures:
 
 def medians_of(rounds: Sequence[Figures]) -> dict[str, Any]:
     """The median over the rounds of each figure that was measured."""
-    known = {name: values for name in NAMES if (values := values_of(rounds, name))}
-    return {name: statistics.median(values) for name, values in known.items()}
+    return {name: statistics.median(each) for name in NAMES if (each := values_of(rounds, name))}
 
 
 def values_of(rounds: Sequence[Figures], name: str) -> list[float]:
