@@ -32,6 +32,7 @@ import logging
 import math
 import weakref
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,8 +55,9 @@ _chosen = functools.lru_cache(maxsize=16)(chosen)
 log = logging.getLogger("adapters")
 # Samples whose labels are compared: the first of this order and of a full shuffle.
 _LOOKED_AT = 256
-# Warn if a batch has less than this share of the classes in a batch of a full shuffle.
-_FEW = 0.75
+# Warn if a batch has less than this share of the classes in a batch of a full shuffle, and at least
+# so many samples of the shuffle have a class that this order lacks: by chance, once in 2**20 times.
+_FEW, _LEAST_ABSENT = 0.75, 20
 _warned: weakref.WeakSet[Source] = weakref.WeakSet()
 
 
@@ -271,23 +273,23 @@ def warn_if_sorted(arrangement: Arrangement, source: Source, batch_size: int) ->
     count = min(_LOOKED_AT, size) // rows * rows
     positions = np.arange(count)
     with contextlib.suppress(Exception):  # Damage is reported when the data is read.
-        ours = _classes(source, arrangement.numbers(0, positions), rows)
-        best = _classes(source, permute(positions, size, (0, 0, SAMPLES)), rows)
-        if ours is not None and best is not None and ours < _FEW * best:
+        ours = source.labels_of(arrangement.numbers(0, positions))
+        best = source.labels_of(permute(positions, size, (0, 0, SAMPLES)))
+        if ours is None or best is None or ours.dtype.kind not in "biufU":
+            return
+        few, many = _classes(ours, rows), _classes(best, rows)
+        if few < _FEW * many and np.isin(best, ours, invert=True).sum() >= _LEAST_ABSENT:
             _warned.add(source)
             log.warning(
                 'shuffle="blocks": %.1f classes in a batch of %d, where a full shuffle has %.1f: '
                 "samples are sorted by class, or come in runs. Shuffle them once (pack does, with "
                 "a seed), or take more or smaller blocks at a time: Blocks(block_bytes, window)",
-                ours,
+                few,
                 rows,
-                best,
+                many,
             )
 
 
-def _classes(source: Source, numbers: NDArray[np.int64], rows: int) -> float | None:
-    """Average number of classes in a batch; None if labels are unknown, or are not classes."""
-    labels = source.labels_of(numbers)
-    if labels is None or labels.dtype.kind not in "biufU":
-        return None
+def _classes(labels: NDArray[Any], rows: int) -> float:
+    """Average number of classes in a batch."""
     return float(np.mean([len(np.unique(batch)) for batch in labels.reshape(-1, rows)]))

@@ -181,6 +181,13 @@ def test_sorted_labels_are_not_others(caplog, labels):
     assert told(caplog, as_source(np.zeros((5000, 2)))) == []
 
 
+def test_a_rare_class_is_not_sorted(caplog):
+    """It is in one of two batches by chance."""
+    for seed in range(20):
+        labels = np.random.default_rng(seed).random(5000) < 0.003
+        assert told(caplog, as_source((np.zeros(5000), labels)), batch_size=256) == []
+
+
 @pytest.fixture(scope="module")
 def packed(tmp_path_factory):
     """Records of sorted labels, shuffled by ``pack`` or not."""
