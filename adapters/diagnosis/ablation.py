@@ -68,10 +68,6 @@ class Repeated(Order):
         """The sample numbers of a batch."""
         return self.batches[index % len(self.batches)]
 
-    def first(self, epoch: int, index: int, origin: int = 0) -> Any:
-        """The first sample number of a batch."""
-        return self.batch(epoch, index)[0]
-
 
 class KeptSamples:
     """A data set that has only some of its samples, by number, in memory."""

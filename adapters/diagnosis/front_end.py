@@ -120,13 +120,12 @@ class FrontEnd(abc.ABC):
         """The ablations of a loader's plan."""
 
     @abc.abstractmethod
-    def call(self, kind: str, workers: str, queue: int) -> str:
+    def call(self, kind: str, workers: str) -> str:
         """The arguments to paste into the call that creates a loader.
 
         Args:
             kind: ``"auto"``, ``"inline"``, ``"threads"`` or ``"processes"``.
             workers: Number of workers, as written in the call.
-            queue: Maximum number of batches read ahead.
         """
 
     def trainer(self, step: Any) -> Trainer | None:

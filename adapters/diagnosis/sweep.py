@@ -1,4 +1,4 @@
-"""A sweep over kinds and numbers of workers and queue sizes, for the same source.
+"""A sweep over kinds and numbers of workers, for the same source.
 
 Each round measures every setting once, so that a slow moment of the machine doesn't affect only one
 of them. Medians are compared; among those within 5% of the best, the setting with the fewest
@@ -25,18 +25,16 @@ from adapters.engine import Engine, Settings, obstacle_to_processes, usable_cpus
 ROUNDS = 3
 # Share of the best speed from which a setting counts as equally good.
 _TIE = 0.95
-_QUEUES = (2, 4, 10, 32)
 _MOST_THREADS = 64
 _LEAST_BATCHES = 3
 _AUTO = "auto"
 
 
 class Setting(NamedTuple):
-    """``"auto"``, ``"inline"``, ``"threads"`` or ``"processes"``; their number; batches ahead."""
+    """``"auto"``, ``"inline"``, ``"threads"`` or ``"processes"``, and their number."""
 
     kind: str
     workers: int
-    queue: int
 
     @property
     def argument(self) -> str:
@@ -52,14 +50,14 @@ class Sweep:
         speeds: Samples/s of each setting in each round, in the order of the table.
         left_out: Reasons why some kinds were not tried.
         samples: Number of samples in a batch.
-        call: Makes the arguments to paste into the loader's call of a kind, workers and a queue.
+        call: Makes the arguments to paste into the loader's call, of a kind and workers.
         own: The loader's own setting; None if it can't be swept over.
     """
 
     speeds: dict[Setting, list[float]]
     left_out: tuple[str, ...]
     samples: int
-    call: Callable[[str, str, int], str]
+    call: Callable[[str, str], str]
     own: Setting | None = None
 
     @property
@@ -73,13 +71,8 @@ class Sweep:
         medians = self.medians
         least = _TIE * max(medians.values())
 
-        def cost(setting: Setting) -> tuple[bool, int, bool, int]:
-            return (
-                setting.kind != _AUTO,
-                setting.workers,
-                setting.kind == "processes",
-                setting.queue,
-            )
+        def cost(setting: Setting) -> tuple[bool, int, bool]:
+            return setting.kind != _AUTO, setting.workers, setting.kind == "processes"
 
         return min((each for each, speed in medians.items() if speed >= least), key=cost)
 
@@ -90,11 +83,11 @@ class Sweep:
     def _lines(self) -> Iterator[str]:
         best, medians = self.recommended, self.medians
         yield f"batches of {self.samples}; medians of {counted(len(self.speeds[best]), 'round')}"
-        yield f"{'kind':<12}{'workers':>8}{'queue':>7}{'samples/s':>13}   range"
+        yield f"{'kind':<12}{'workers':>8}{'samples/s':>13}   range"
         for each, speeds in self.speeds.items():
             count = each.argument.strip('"')
             yield (
-                f"{each.kind:<12}{count:>8}{each.queue:>7}{medians[each]:>13,.0f}   "
+                f"{each.kind:<12}{count:>8}{medians[each]:>13,.0f}   "
                 f"{min(speeds):,.0f} to {max(speeds):,.0f}"
             )
         yield from (f"not tried: {each}" for each in self.left_out)
@@ -102,7 +95,7 @@ class Sweep:
         if self.own is not None:
             gain = f", {gain_in_words(medians[best] / medians[self.own])} over its present setting"
         yield f"recommended, at {medians[best]:,.0f} samples/s of the loader alone{gain}:"
-        yield f"  {self.call(best.kind, best.argument, best.queue)}"
+        yield f"  {self.call(best.kind, best.argument)}"
 
 
 def sweep(
@@ -123,28 +116,16 @@ def sweep(
         )
     with undisturbed():
         plan, base = front_end.ablations(loader).whole, front_end.engine(loader).chosen
-        settings, left_out = _settings_for(plan, base)
+        settings, left_out = _settings_for(plan)
         own = _setting_of(base)
         if own is not None and own not in settings:
             settings.append(own)
         speeds: dict[Setting, list[float]] = {}
-        samples, done, total = 0, 0, rounds * (len(settings) + len(_QUEUES) + 1)
-
-        def measure(chosen: list[Setting]) -> None:
-            nonlocal samples, done
-            for setting in chosen * rounds:
-                samples, speed = _measured(plan, base, setting, seconds)
-                speeds.setdefault(setting, []).append(speed)
-                done += 1
-                progress(done, total)
-
-        measure(settings)
-        if with_workers := [setting for setting in settings if setting.workers]:
-            best = max(with_workers, key=lambda setting: statistics.median(speeds[setting]))
-            # Also a queue that has a batch for each worker.
-            queues = [best._replace(queue=queue) for queue in sorted({*_QUEUES, best.workers})]
-            measure([each for each in queues if each not in speeds])
-    progress(total, total)
+        total = rounds * len(settings)
+        for done, setting in enumerate(settings * rounds, 1):
+            samples, speed = _measured(plan, base, setting, seconds)
+            speeds.setdefault(setting, []).append(speed)
+            progress(done, total)
     return Sweep(speeds, left_out, samples, front_end.call, own)
 
 
@@ -152,31 +133,30 @@ def _setting_of(settings: Settings) -> Setting | None:
     """The loader's own setting; None for other kinds of workers."""
     if settings.kind is not None:
         return None
-    workers, queue = settings.workers, settings.max_queue_size
-    if workers == "auto":
-        return Setting(_AUTO, 0, queue)
+    if settings.workers == "auto":
+        return Setting(_AUTO, 0)
     kind = "processes" if settings.use_multiprocessing else "threads"
-    return Setting(kind if workers else "inline", int(workers), queue)
+    return Setting(kind if settings.workers else "inline", settings.workers)
 
 
-def _settings_for(plan: Plan, base: Settings) -> tuple[list[Setting], tuple[str, ...]]:
+def _settings_for(plan: Plan) -> tuple[list[Setting], tuple[str, ...]]:
     """The settings to try, and reasons why others aren't tried."""
-    cpus, queue = usable_cpus(), base.max_queue_size
+    cpus = usable_cpus()
     # More threads than CPUs pay if the work waits.
     counts = sorted({1, cpus, 2 * cpus, min(8 * cpus, _MOST_THREADS), _MOST_THREADS})
-    settings, left_out = [Setting(_AUTO, 0, queue), Setting("inline", 0, queue)], []
+    settings, left_out = [Setting(_AUTO, 0), Setting("inline", 0)], []
     if plan.one_thread_at_a_time:
-        settings.append(Setting("threads", 1, queue))
+        settings.append(Setting("threads", 1))
         unsafe = " and ".join(plan.not_thread_safe)
         left_out.append(f"several threads: {unsafe} is not declared thread_safe")
     elif plan.threads:
-        settings += [Setting("threads", count, queue) for count in counts]
+        settings += [Setting("threads", count) for count in counts]
     else:
         left_out.append("threads: they would share the random generators that transforms draw from")
     if obstacle := obstacle_to_processes(plan):
         left_out.append(f"processes: {obstacle}")
     else:
-        settings += [Setting("processes", count, queue) for count in counts if count <= cpus]
+        settings += [Setting("processes", count) for count in counts if count <= cpus]
     return settings, tuple(left_out)
 
 
@@ -186,7 +166,6 @@ def _measured(plan: Plan, base: Settings, setting: Setting, seconds: float) -> t
         base,
         workers="auto" if setting.kind == _AUTO else setting.workers,
         use_multiprocessing=setting.kind == "processes",
-        max_queue_size=setting.queue,
         kind=None,
         cluster=None,
     )

@@ -67,11 +67,10 @@ class GluonFrontEnd(FrontEnd):
         """Ablations for the batches of the loader's sampler."""
         return ablations_of(loader._plan, loader._dataset, sampler_twin(loader._batch_sampler))
 
-    def call(self, kind: str, workers: str, queue: int) -> str:
+    def call(self, kind: str, workers: str) -> str:
         """Text of the call to ``gluon_loader``."""
         pool = {"threads": ", thread_pool=True", "processes": ", thread_pool=False"}
-        ahead = f", prefetch={queue}" if kind != "inline" else ""
-        return f"gluon_loader(..., num_workers={workers}{pool.get(kind, '')}{ahead})"
+        return f"gluon_loader(..., num_workers={workers}{pool.get(kind, '')})"
 
     @contextmanager
     def intercepted(self, observer: Observer) -> Iterator[None]:

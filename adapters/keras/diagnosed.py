@@ -67,12 +67,9 @@ class KerasFrontEnd(FrontEnd):
         """Ablations for the current epoch."""
         return ablations_of(loader._plan, loader.epoch)
 
-    def call(self, kind: str, workers: str, queue: int) -> str:
+    def call(self, kind: str, workers: str) -> str:
         """Text of the call to ``SafeSequence``."""
-        return (
-            f"SafeSequence(..., workers={workers}, use_multiprocessing={kind == 'processes'}, "
-            f"max_queue_size={queue})"
-        )
+        return f"SafeSequence(..., workers={workers}, use_multiprocessing={kind == 'processes'})"
 
     def trainer(self, step: Any) -> ModelTrainer | None:
         """Trainer for a Keras model; None for another kind of step."""

@@ -12,6 +12,7 @@ import pytest
 
 from adapters import machine as described
 from adapters import pack
+from adapters.arguments import counted
 from adapters.cli import doctor
 from adapters.diagnosis import sweep
 from adapters.gluon import import_mxnet
@@ -277,13 +278,13 @@ def test_tune_prints_a_table_and_a_line(file, tune, monkeypatch, name, size, rou
     """A thread that reads ahead is the fastest, whatever else the machine does."""
     monkeypatch.setattr(sweep, "_measured", lambda *of: (size, 9 if of[2].workers == 1 else 3))
     status, lines, _ = tune(f"{file}:{name}", "--seconds", "0.01", "--rounds", rounds)
-    assert (status, lines[0]) == (0, f"batches of {size}; medians of {rounds} rounds")
-    assert lines[1].split() == ["kind", "workers", "queue", "samples/s", "range"]
+    assert (status, lines[0]) == (0, f"batches of {size}; medians of {counted(rounds, 'round')}")
+    assert lines[1].split() == ["kind", "workers", "samples/s", "range"]
     assert {line.split()[0] for line in lines[2:-2]} == {"auto", "inline", "threads", "not"}
     assert any(line.startswith("not tried: processes: ") for line in lines)
     assert lines[-2].startswith("recommended, at 9 samples/s of the loader alone, ")
     assert lines[-2].endswith(" over its present setting:")
-    assert lines[-1].startswith("  SafeSequence(..., workers=1, use_multiprocessing=False, ")
+    assert lines[-1].startswith("  SafeSequence(..., workers=1, use_multiprocessing=False)")
 
 
 @pytest.mark.parametrize("kind", ["records", "folder"])
@@ -291,18 +292,16 @@ def test_tune_of_pictures(tmp_path, tune, monkeypatch, kind):
     """As one trains on them."""
     monkeypatch.setattr(sweep, "obstacle_to_processes", lambda plan: "not today")
     monkeypatch.setattr(sweep, "usable_cpus", lambda: 1)
-    monkeypatch.setattr(sweep, "_QUEUES", ())
     path = folder(tmp_path / "photos", 8)
     if kind == "records":
         path = tmp_path / "train.tfrecord"
         pack([(jpeg(number), number) for number in range(8)], path, format="tfrecord")
     status, lines, _ = tune(path, *QUICK)
-    assert (status, lines[0]) == (0, "batches of 8; medians of 1 rounds")
+    assert (status, lines[0]) == (0, "batches of 8; medians of 1 round")
 
 
 def test_tune_sends_functions_of_the_file_to_processes(tmp_path, tune, monkeypatch):
     monkeypatch.setattr(sweep, "usable_cpus", lambda: 1)
-    monkeypatch.setattr(sweep, "_QUEUES", ())
     path = tmp_path / "tuned_data.py"
     path.write_text(FILE.replace("steps=steps", "steps=None"))
     status, lines, _ = tune(f"{path}:train", *QUICK)

@@ -210,7 +210,7 @@ def test_front_ends_loader_is_tuned(registered, monkeypatch):
     feed = Feed(Numbers())
     found = sweep(feed, seconds=0.01, rounds=1)
     assert {each.kind for each in found.speeds} >= {"inline", "threads"}
-    assert found.call("threads", "2", 4) == "Feed(threads, 2, 4)"
+    assert found.call("threads", "2") == "Feed(threads, 2)"
     feed.close()
 
 

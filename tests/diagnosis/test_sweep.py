@@ -13,9 +13,9 @@ from adapters.engine.dispatch import Dispatcher
 from adapters.keras.diagnosed import FRONT_END
 from tests.diagnosis.planted import BATCH_SIZE, Numbers, Waiting
 
-INLINE, AUTO = Setting("inline", 0, 10), Setting("auto", 0, 10)
-TWO_THREADS, FOUR_THREADS = Setting("threads", 2, 10), Setting("threads", 4, 10)
-TWO_PROCESSES = Setting("processes", 2, 10)
+INLINE, AUTO = Setting("inline", 0), Setting("auto", 0)
+TWO_THREADS, FOUR_THREADS = Setting("threads", 2), Setting("threads", 4)
+TWO_PROCESSES = Setting("processes", 2)
 
 
 def found(**speeds: float) -> Sweep:
@@ -65,29 +65,25 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_settings_have_the_loaders_own(quick):
-    found = swept(Numbers(), workers=3, max_queue_size=5)
-    assert found.own == Setting("threads", 3, 5)
+    found = swept(Numbers(), workers=3)
+    assert found.own == Setting("threads", 3)
     assert found.own in found.speeds
-    assert swept(Numbers()).own == Setting("auto", 0, 10)
-    assert swept(Numbers(), workers=0).own == Setting("inline", 0, 10)
+    assert swept(Numbers()).own == AUTO
+    assert swept(Numbers(), workers=0).own == INLINE
 
 
-def test_recommended_for_waiting_are_threads(monkeypatch):
-    monkeypatch.setattr(module, "_QUEUES", ())
+def test_recommended_for_waiting_are_threads():
     found = swept(Waiting())
     (inline,) = (speed for each, speed in found.medians.items() if each.kind == "inline")
     assert found.recommended.kind in ("threads", "auto")
     assert found.medians[found.recommended] > 1.5 * inline
 
 
-def test_settings_are_kinds_numbers_and_queues(monkeypatch, quick):
+def test_settings_are_kinds_and_numbers(monkeypatch, quick):
     monkeypatch.setattr(module, "usable_cpus", lambda: 2)
-    settings = swept(Numbers(), max_queue_size=10).speeds
+    settings = swept(Numbers()).speeds
     assert {len(speeds) for speeds in settings.values()} == {2}
-    threads = {("threads", count) for count in (1, 2, 4, 16, 64)}
-    of_one_queue = {(each.kind, each.workers) for each in settings if each.queue == 10}
-    assert of_one_queue == {("auto", 0), ("inline", 0), *threads}
-    assert {each.queue for each in settings} == {2, 4, 10, 32}
+    assert set(settings) == {AUTO, INLINE, *(Setting("threads", n) for n in (1, 2, 4, 16, 64))}
 
 
 def test_settings_say_why_processes_are_left_out(quick):
@@ -109,16 +105,16 @@ def test_table_has_medians_and_ranges():
     _, _, *lines = str(
         Sweep({TWO_THREADS: [1000, 3000, 2000], AUTO: [5]}, (), 8, FRONT_END.call)
     ).splitlines()
-    assert lines[0].split() == ["threads", "2", "10", "2,000", "1,000", "to", "3,000"]
+    assert lines[0].split() == ["threads", "2", "2,000", "1,000", "to", "3,000"]
     assert lines[1].split()[:2] == ["auto", "auto"]
 
 
 @pytest.mark.parametrize(
     ("setting", "line"),
     [
-        (AUTO, 'workers="auto", use_multiprocessing=False, max_queue_size=10)'),
-        (INLINE, "workers=0, use_multiprocessing=False, max_queue_size=10)"),
-        (TWO_PROCESSES, "workers=2, use_multiprocessing=True, max_queue_size=10)"),
+        (AUTO, 'workers="auto", use_multiprocessing=False)'),
+        (INLINE, "workers=0, use_multiprocessing=False)"),
+        (TWO_PROCESSES, "workers=2, use_multiprocessing=True)"),
     ],
 )
 def test_line_can_be_pasted(setting, line):

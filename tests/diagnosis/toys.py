@@ -94,8 +94,8 @@ class ToyFrontEnd(FrontEnd):
     def ablations(self, loader: Feed) -> Ablations:
         return ablations_of(loader.plan, 0)
 
-    def call(self, kind: str, workers: str, queue: int) -> str:
-        return f"Feed({kind}, {workers}, {queue})"
+    def call(self, kind: str, workers: str) -> str:
+        return f"Feed({kind}, {workers})"
 
     def trainer(self, step: Any) -> ModelTrainer | None:
         return ModelTrainer(step) if hasattr(step, "batches") else None

@@ -108,14 +108,14 @@ def test_what_is_left_over_of_a_pass_stays_for_the_next():
 @pytest.mark.parametrize(
     ("setting", "line"),
     [
-        (Setting("auto", 0, 10), 'num_workers="auto", prefetch=10)'),
-        (Setting("inline", 0, 10), "num_workers=0)"),
-        (Setting("threads", 4, 10), "num_workers=4, thread_pool=True, prefetch=10)"),
-        (Setting("processes", 2, 10), "num_workers=2, thread_pool=False, prefetch=10)"),
+        (Setting("auto", 0), 'num_workers="auto")'),
+        (Setting("inline", 0), "num_workers=0)"),
+        (Setting("threads", 4), "num_workers=4, thread_pool=True)"),
+        (Setting("processes", 2), "num_workers=2, thread_pool=False)"),
     ],
 )
 def test_line_can_be_pasted(setting, line):
-    found = FRONT_END.call(setting.kind, setting.argument, setting.queue)
+    found = FRONT_END.call(setting.kind, setting.argument)
     assert found == f"gluon_loader(..., {line}"
 
 
