@@ -13,8 +13,6 @@ import time
 from typing import NamedTuple
 
 _SCHEDSTAT = "/proc/thread-self/schedstat"
-# RUSAGE_THREAD exists only on Linux.
-_THREAD = getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF)
 # Above this share of its time in the queue, a thread's time says more about other processes.
 _NOISY = 0.2
 
@@ -38,7 +36,7 @@ class Spent(NamedTuple):
             time.perf_counter(),
             time.process_time(),
             _queued_seconds(),
-            resource.getrusage(_THREAD).ru_nvcsw,
+            resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw,
         )
 
     def until_now(self) -> Spent:

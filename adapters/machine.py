@@ -6,7 +6,6 @@ import importlib.metadata
 import importlib.util
 import os
 import platform
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -66,10 +65,7 @@ def found_features() -> Features:
 
 def _flags() -> set[str]:
     """CPU flags of the first processor, as Linux names them; empty on other than x86."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return set()
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
     flags = next((line for line in lines if line.startswith("flags")), "")
     return set(flags.partition(":")[2].split())
 
@@ -77,12 +73,9 @@ def _flags() -> set[str]:
 @cache
 def gpu_names() -> tuple[str, ...]:
     """Names of the machine's GPUs, from NVIDIA's driver, whether or not a framework uses them."""
-    program = shutil.which("nvidia-smi")
-    if program is None:
-        return ()
     try:
-        listed = subprocess.run(  # noqa: S603, of a program found on the path
-            [program, "--query-gpu=name", "--format=csv,noheader"],
+        listed = subprocess.run(
+            ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"],  # noqa: S607
             capture_output=True,
             text=True,
             check=True,

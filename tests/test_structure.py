@@ -65,14 +65,3 @@ class OnAGpu:
 @pytest.mark.parametrize("convert", [as_array, as_leaf])
 def test_tensor_is_taken_from_its_gpu(convert):
     np.testing.assert_array_equal(convert(OnAGpu([1.0, 2.0])), [1.0, 2.0])
-
-
-@pytest.mark.full  # To import PyTorch takes seconds.
-@pytest.mark.parametrize("convert", [as_array, as_leaf])
-@pytest.mark.parametrize("shape", [(), (2, 3), (0, 3)])
-def test_tensor_of_bfloat16_keeps_its_dtype(convert, shape):
-    torch = pytest.importorskip("torch", reason="PyTorch is an optional framework")
-    bfloat16 = pytest.importorskip("ml_dtypes", reason="comes with Keras and JAX").bfloat16
-    array = convert(torch.full(shape, 1.5, dtype=torch.bfloat16))
-    assert array.dtype == bfloat16
-    np.testing.assert_array_equal(array.astype("float32"), np.full(shape, 1.5, "float32"))

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from adapters.batch.plan import BatchKey
 from adapters.errors import UnlikeError, note
-from adapters.structure import flatten
+from adapters.structure import flatten, outline
 
 OnError = Literal["raise", "skip"] | Callable[[Exception, int], Any]
 
@@ -116,24 +116,14 @@ def for_a_generator(error: BaseException) -> BaseException:
 def put(sample: Any, treedef: Any, rows: Sequence[NDArray[Any]], row: int) -> None:
     """Write a replacement into its row of a batch, or raise ``ValueError`` if it doesn't fit."""
     leaves, own = flatten(sample)
-    if len(leaves) != len(rows):
+    wanted = [(column.shape[1:], column.dtype) for column in rows]
+    found = [(np.shape(leaf), np.asarray(leaf).dtype) for leaf in leaves]
+    fits = own == treedef and [shape for shape, _ in wanted] == [shape for shape, _ in found]
+    for column, leaf in zip(rows, leaves) if fits else ():
+        column[row] = leaf
+        fits &= np.array_equal(column[row], leaf, equal_nan=column.dtype.kind in "fc")
+    if not fits:
         raise ValueError(
-            "on_error must return a sample like the others, (array, label), got "
-            f"{len(leaves)} members"
+            f"on_error must return a sample like the others, {outline(treedef, wanted)}, got "
+            f"{outline(own, found)}"
         )
-    if own != treedef:
-        raise ValueError(
-            f"on_error must return a sample like the others, of the structure {treedef}, got {own}"
-        )
-    for column, value in zip(rows, leaves):
-        if np.shape(value) != column.shape[1:]:
-            raise ValueError(
-                f"on_error must return a sample like the others, with {column.shape[1:]} "
-                f"in this place, got {np.shape(value)}"
-            )
-        column[row] = value
-        if not np.array_equal(column[row], value, equal_nan=column.dtype.kind in "fc"):
-            raise ValueError(
-                f"on_error must return a sample like the others, of {column.dtype} in this "
-                f"place, got {np.asarray(value).dtype}"
-            )

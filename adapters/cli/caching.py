@@ -63,15 +63,9 @@ def run_show(options: argparse.Namespace) -> None:
 def run_warm(options: argparse.Namespace) -> int:
     """Run ``adapters cache warm``; 1 if something couldn't be cached, as a warning says."""
     cache = Cache(options.folder, options.limit)
-    try:  # Before anything is fetched.
-        os.makedirs(cache.folder, exist_ok=True)
-        with tempfile.TemporaryFile(dir=cache.folder):
-            pass
-    except OSError as error:
-        raise OSError(
-            f"{cache.folder} must be a folder that can be written to, got: "
-            f"{error.strerror or error}"
-        ) from error
+    os.makedirs(cache.folder, exist_ok=True)
+    with tempfile.TemporaryFile(dir=cache.folder):  # Fails before anything is fetched.
+        pass
     done = []
     for path in filter(names_images, options.files):
         with open_images(path, cache=cache) as images:

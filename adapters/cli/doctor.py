@@ -35,27 +35,28 @@ def add_parser(subparsers: Any) -> None:
         usage="adapters doctor [options] [train.py [-- arguments of the script]]",
         help="where the time of a training script goes; without one, what this machine has",
     )
-    doctor.add_argument("script", nargs="?", help=_SCRIPT)
-    doctor.add_argument(
+    add = doctor.add_argument
+    add("script", nargs="?", help=_SCRIPT)
+    add(
         "--step-ms",
         type=above_zero,
         metavar="MS",
-        help="the step time to keep up with; else the script's",
+        help="step time to keep pace with; else the script's",
     )
-    doctor.add_argument(
+    add(
         "--tune",
         metavar="TARGET",
         help="without a script: find the fastest workers of FILE.py:NAME or MODULE:NAME, a "
         "SafeSequence, a gluon_loader, or a function that makes one; or of the path of record "
         "files with images, or of a folder of images",
     )
-    doctor.add_argument(
+    add(
         "--rounds",
         type=positive,
         metavar="N",
         help=f"with --tune, measurements of each setting (default: {ROUNDS})",
     )
-    doctor.add_argument(
+    add(
         "--seconds",
         type=above_zero,
         help=f"of each measurement (default: {_SECONDS:g}; with --tune, {_TUNED_SECONDS:g})",
@@ -69,8 +70,9 @@ def add_parser(subparsers: Any) -> None:
         "[-- arguments of the script]",
         help="compute a batch of a training script again: records, labels, crops, images",
     )
-    replay.add_argument("script", help=_SCRIPT)
-    replay.add_argument("--epoch", type=from_zero, required=True, metavar="E", help="from 0")
+    add = replay.add_argument
+    add("script", help=_SCRIPT)
+    add("--epoch", type=from_zero, required=True, metavar="E", help="from 0")
     which = replay.add_mutually_exclusive_group(required=True)
     which.add_argument("--batch", type=int, metavar="B", help="its number, as in seq[B]")
     which.add_argument(
@@ -79,16 +81,14 @@ def add_parser(subparsers: Any) -> None:
         metavar="S",
         help="how many batches fit had trained on before it in that epoch (with its shuffle=True)",
     )
-    replay.add_argument(
+    add(
         "--samples",
         type=int,
         metavar="N",
         help="if other shards or batches resumed the training within that epoch: the "
         '"samples" of the state that it was resumed with',
     )
-    replay.add_argument(
-        "--sheet", metavar="PNG", help="write the images, before and after the transforms"
-    )
+    add("--sheet", metavar="PNG", help="write the images, before and after the transforms")
     replay.set_defaults(run=run_replay)
     for command in (doctor, replay):
         command.add_argument(

@@ -20,31 +20,24 @@ from adapters.records import CODECS
 def add_parser(subparsers: Any) -> None:
     """Add the three commands to the command line."""
     command = subparsers.add_parser("pack", help="images into record files")
-    command.add_argument("source", help="a folder with a folder per class, or an .lst or CSV file")
-    command.add_argument("out", help='"train" gives train-00000-of-00003.tfrecord, and so on')
-    command.add_argument("--format", choices=sorted(CODECS), help="else by OUT's ending")
-    command.add_argument(
-        "--resize", type=arguments.positive, metavar="PIXELS", help="of the shorter side"
-    )
-    command.add_argument("--quality", type=arguments.quality, help="of JPEGs, 1 to 100")
-    command.add_argument("--encoding", choices=ENCODINGS, default="jpeg")
-    command.add_argument(
+    add = command.add_argument
+    add("source", help="a folder with a folder per class, or an .lst or CSV file")
+    add("out", help='"train" gives train-00000-of-00003.tfrecord, and so on')
+    add("--format", choices=sorted(CODECS), help="else by OUT's ending")
+    add("--resize", type=arguments.positive, metavar="PIXELS", help="of the shorter side")
+    add("--quality", type=arguments.quality, help="of JPEGs, 1 to 100")
+    add("--encoding", choices=ENCODINGS, default="jpeg")
+    add(
         "--shard-bytes",
         type=arguments.size,
         default=128 << 20,
         help="such as 64MB, which is 64 MiB",
     )
-    command.add_argument(
-        "--workers", type=arguments.workers, default="auto", help='threads, or "auto"'
-    )
-    command.add_argument(
-        "--dask", metavar="ADDRESS", help="of a Dask scheduler, whose workers encode: tcp://..."
-    )
-    command.add_argument("--root", help="of the paths in a list; else the list's folder")
-    command.add_argument(
-        "--on-error", choices=["raise", "skip"], default="raise", help="with what is no image"
-    )
-    command.add_argument(
+    add("--workers", type=arguments.workers, default="auto", help='threads, or "auto"')
+    add("--dask", metavar="ADDRESS", help="of a Dask scheduler, whose workers encode: tcp://...")
+    add("--root", help="of the paths in a list; else the list's folder")
+    add("--on-error", choices=["raise", "skip"], default="raise", help="with what is no image")
+    add(
         "--seed",
         type=arguments.seed,
         default="auto",

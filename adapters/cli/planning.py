@@ -45,30 +45,21 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
         description="IOPS, bandwidth, storage, shard size and workers that keep GPUs busy. "
         "KB, MB and GB are powers of 1,024.",
     )
-    plan.add_argument(
-        "--published", action="store_true", help="the published examples, computed and as printed"
-    )
-    plan.add_argument("--model", help=", ".join(MODELS))
-    plan.add_argument("--device", help=", ".join(DEVICES))
-    plan.add_argument(
-        "--batch-size", type=arguments.positive, metavar="N", help="batch size of one GPU"
-    )
-    plan.add_argument("--gpus", type=arguments.positive, default=1, help="GPUs of one experiment")
-    plan.add_argument(
-        "--experiments", type=arguments.positive, default=1, help="concurrent experiments"
-    )
-    plan.add_argument(
+    add = plan.add_argument
+    add("--published", action="store_true", help="the published examples, computed and as printed")
+    add("--model", help=", ".join(MODELS))
+    add("--device", help=", ".join(DEVICES))
+    add("--batch-size", type=arguments.positive, metavar="N", help="batch size of one GPU")
+    add("--gpus", type=arguments.positive, default=1, help="GPUs of one experiment")
+    add("--experiments", type=arguments.positive, default=1, help="concurrent experiments")
+    add(
         "--example-bytes",
         type=arguments.size,
         metavar="SIZE",
         help="stored bytes of an example, such as 64KB",
     )
-    plan.add_argument(
-        "--examples", type=arguments.positive, metavar="COUNT", help="in the data set"
-    )
-    plan.add_argument(
-        "--step-ms", type=arguments.above_zero, metavar="MS", help="measured time of a step"
-    )
+    add("--examples", type=arguments.positive, metavar="COUNT", help="in the data set")
+    add("--step-ms", type=arguments.above_zero, metavar="MS", help="measured time of a step")
     rate = plan.add_mutually_exclusive_group()
     rate.add_argument(
         "--per-core",
@@ -81,7 +72,7 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
         metavar="PATH",
         help="measure that on these record files, or on a folder with a folder per class",
     )
-    plan.add_argument("--memory", type=arguments.size, metavar="SIZE", help="of the machine: 64GB")
+    add("--memory", type=arguments.size, metavar="SIZE", help="of the machine: 64GB")
     plan.set_defaults(run=run_plan)
 
 

@@ -69,22 +69,6 @@ class Repeated(Order):
         return self.batches[index % len(self.batches)]
 
 
-class KeptSamples:
-    """A data set that has only some of its samples, by number, in memory."""
-
-    thread_safe = True
-
-    def __init__(self, samples: dict[int, Any], size: int) -> None:
-        self._samples = samples
-        self._size = size
-
-    def __len__(self) -> int:
-        return self._size
-
-    def __getitem__(self, number: int) -> Any:
-        return self._samples[number]
-
-
 class Fetching(SourcePlan):
     """Fetches the samples of a batch and discards them."""
 
@@ -109,15 +93,13 @@ def ablations_of(plan: SourcePlan, epoch: int) -> Ablations:
     kept = dataclasses.replace(plan, order=_repeated(batches))
     if source.whole_batches:
         whole = {number: source.batch(number) for (number,) in batches}
-        size = max(whole) + 1 if source.endless else len(source)
-        again = SequenceSource(KeptSamples(whole, size), changes_between_epochs=False)
+        again = SequenceSource(whole, changes_between_epochs=False)
         kept = dataclasses.replace(kept, source=again)
         return Ablations(plan, storage, kept, None, False, has_transform=False)
     if source.stored:
         fetched, left = made_of(batches, source.sample, plan.on_error)
         if left:
-            known = MapSource(KeptSamples(fetched, len(source)))
-            kept = dataclasses.replace(kept, source=known, order=_repeated(left))
+            kept = dataclasses.replace(kept, source=MapSource(fetched), order=_repeated(left))
             batches = left
     else:
         kept = dataclasses.replace(
@@ -165,7 +147,7 @@ def _collation(kept: SourcePlan, epoch: int, batches: list[list[int]]) -> Source
     if not batches:
         return None
     return SourcePlan(
-        MapSource(KeptSamples(made, len(kept.source))),
+        MapSource(made),
         _repeated(batches),
         seed=kept.seed,
         collate=kept.collate,

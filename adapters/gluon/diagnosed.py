@@ -17,7 +17,7 @@ from mxnet.gluon.data import dataloader as _dataloader
 
 from adapters.batch.order import DrawnOrder
 from adapters.batch.plan import Allocate, Assembled, BatchKey
-from adapters.diagnosis.ablation import Ablations, KeptSamples, Repeated, made_of
+from adapters.diagnosis.ablation import Ablations, Repeated, made_of
 from adapters.diagnosis.front_end import FrontEnd, Observer
 from adapters.engine import Engine
 from adapters.gluon.loader import DataLoader, gluon_loader
@@ -129,7 +129,7 @@ def ablations_of(plan: GluonPlan, data: Any, batch_sampler: Any) -> Ablations:
     kept_batches, keys = left or drawn[:_KEPT_BATCHES], list(made)
     if pipeline.columns is None and records is None:
         samples = {number: pipeline.base[number] for number in pipeline.base_numbers(keys)}
-        pipeline = dataclasses.replace(pipeline, base=KeptSamples(samples, len(samples)))
+        pipeline = dataclasses.replace(pipeline, base=samples)
     elif records is not None and records is pipeline.base:
         held = records.in_memory(np.asarray(pipeline.base_numbers(keys), np.int64))
         pipeline = dataclasses.replace(pipeline, records=held, base=held)
@@ -141,7 +141,7 @@ def ablations_of(plan: GluonPlan, data: Any, batch_sampler: Any) -> Ablations:
     if lowered and gathers:
         collation = dataclasses.replace(alone, pipeline=dataclasses.replace(pipeline, ops=[]))
     elif not lowered or records is None:
-        collation = dataclasses.replace(alone, pipeline=Pipeline(KeptSamples(made, len(made))))
+        collation = dataclasses.replace(alone, pipeline=Pipeline(made))
     decodes = records is not None and records.holds_images
     is_cached = None if records is None else records.store_is_cached
     return Ablations(whole, storage, memory, collation, decodes, gathers, is_cached)

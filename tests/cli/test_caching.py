@@ -62,7 +62,7 @@ def test_cache_that_cannot_be_written_to(pictures, tmp_path, told, monkeypatch):
     folder = tmp_path / "cache"
     folder.write_text("a file")
     monkeypatch.setattr(fsspec_client.FileSystem, "get_all", None)
-    expected = f"adapters cache: {folder} must be a folder that can be written to, got: "
+    expected = f"adapters cache: [Errno 17] File exists: '{folder}'"
     assert told("cache", "warm", folder, pictures, status=1).startswith(expected)
 
 
