@@ -51,20 +51,19 @@ def quality(text: str) -> int:
     return value
 
 
-def workers(text: str) -> int | str:
-    """A number, or "auto"."""
-    if text != "auto" and not text.isdecimal():
-        raise argparse.ArgumentTypeError(f'must be a number or "auto", got {text!r}')
-    return text if text == "auto" else int(text)
+def workers(text: str, *others: str) -> int | str:
+    """A number, "auto" or one of the others."""
+    if text in ("auto", *others):
+        return text
+    if not text.isdecimal():
+        listed = " or ".join(f'"{word}"' for word in ("auto", *others))
+        raise argparse.ArgumentTypeError(f"must be a number or {listed}, got {text!r}")
+    return int(text)
 
 
 def seed(text: str) -> int | str | None:
     """A number, "auto" or "none"."""
-    if text in ("auto", "none"):
-        return None if text == "none" else text
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f'must be a number, "auto" or "none", got {text!r}')
-    return int(text)
+    return None if text == "none" else workers(text, "none")
 
 
 def files(given: list[str], manifests: bool = False) -> list[str]:

@@ -17,6 +17,8 @@ from adapters.structure import flatten
 SKIPPED = 14
 SKIPPED_AGAIN = 6
 SKIPPED_OF_THE_SAME = 3
+# Skipped however slow they are: TensorFlow reads batches ahead while it compiles the first step.
+_LEAST_SKIPPED = 3
 # Maximum seconds to wait for workers: several times the start of processes that import a framework.
 _SETTLING_SECONDS = 20.0
 # Maximum seconds to wait for the read-ahead queue to fill.
@@ -42,8 +44,7 @@ class Clock:
 
     One thread calls ``tick`` after each batch, or iterates over ``read`` once; and then ``stop``.
     Batches before the loader has ``settled`` at its usual speed aren't timed, nor the ``skipped``
-    next ones, but these for at most ``seconds``, if there were ``least_skipped`` of them. At least
-    ``least`` batches are timed, however slow they are.
+    next ones, but slow ones for at most ``seconds``. At least ``least`` batches are timed.
     """
 
     def __init__(
@@ -52,13 +53,11 @@ class Clock:
         skipped: int,
         settled: Callable[[], bool] = lambda: True,
         least: int = 1,
-        least_skipped: int = 0,
     ) -> None:
         self._settled = settled
         self._seconds = seconds
         self._skipped = skipped
         self._least = least
-        self._least_skipped = least_skipped
         self._batches = 0
         self._waits: list[float] = []
         self._first: float | None = None
@@ -77,7 +76,7 @@ class Clock:
         if self._settled_at is None and (self._settled() or now - self._first >= _SETTLING_SECONDS):
             self._settled_at, self._batches = now, 1
         if self._settled_at is not None:
-            slow = now - self._settled_at > self._seconds and self._batches > self._least_skipped
+            slow = now - self._settled_at > self._seconds and self._batches > _LEAST_SKIPPED
             if self._batches >= self._skipped or slow:
                 wait_for_devices()
                 self._began, self._batches = time.perf_counter(), 0

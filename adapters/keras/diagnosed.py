@@ -30,8 +30,6 @@ from adapters.sources import holds_arrays
 from adapters.structure import flatten, map_leaves
 
 _SKIPPED_OF_THE_SAME = 5
-# TensorFlow has read batches ahead while it compiled the first step, so some are always skipped.
-_LEAST_SKIPPED = 3
 _ENDLESS = 1_000_000
 # Default of ``fit`` for arrays.
 _BATCH_SIZE = 32
@@ -147,7 +145,7 @@ class ModelTrainer:
 
     def _fit(self, data: Any, seconds: float, skipped: int) -> Timing:
         sequence = data if isinstance(data, SafeSequence) else None
-        ticks = _Ticks(Clock(seconds, skipped, settled_of(data), least_skipped=_LEAST_SKIPPED))
+        ticks = _Ticks(Clock(seconds, skipped, settled_of(data)))
         report = [] if sequence is None else [WaitReport(sequence)]
         _build(self._model, data)
         with restored(self._model):
