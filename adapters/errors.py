@@ -66,12 +66,7 @@ class ScriptError(Exception):
 
 
 class ContentError(ValueError):
-    """Content that can't be decoded; the caller that knows the file adds the location.
-
-    Args:
-        expected: Expected content.
-        found: Actual content.
-    """
+    """Content that can't be decoded; the caller that knows the file adds the location."""
 
     def __init__(self, expected: str, found: str) -> None:
         super().__init__(expected, found)

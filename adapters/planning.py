@@ -41,15 +41,7 @@ def shard_bytes(dataset_bytes: int, readers: int) -> int:
 #
 # The published examples come from the literature on storage for deep learning on V100s: a
 # mini-batch of n examples of 64 KB each, a step of t seconds, and storage that must give n / t
-# reads a second to each GPU. About the printed figures:
-#
-# - t of ResNet-50 is 128 / 1,457 = 0.0879 s, printed as 0.087: cut off, not rounded. 5,885 IOPS for
-#   four GPUs follows from the printed t; the exact t gives 5,828.
-# - "MB/s" are 2^20 bytes, and "GB/s" are 1,000 of these.
-# - The IOPS of the shared NFS and of small files were printed without n and t. n 64 and t 0.1 to
-#   0.05 s give them, with 40 GPUs for small files; these are marked as inferred.
-# - The bandwidth printed for the shared NFS doesn't follow from its IOPS and 64 KB. The formula's
-#   is shown; the printed one is omitted, for want of the original.
+# reads a second to each GPU. Their "MB/s" are 2^20 bytes, and "GB/s" are 1,000 of these.
 
 _ROUGHLY = "order of magnitude"
 _PUBLISHED = "published example"
@@ -155,10 +147,8 @@ def step_of(
 
     This is the measured time, if it is given. Else it is from the published throughput of the model
     on the device. Without one, it is estimated: six operations for each multiply-add of the forward
-    pass, at a share (0.35) of the device's peak in fp16.
-
-    Raises:
-        ValueError: A model or device is unknown, or there is too little to go by.
+    pass, at a share (0.35) of the device's peak in fp16. ``ValueError`` for an unknown name, or if
+    there is too little to go by.
     """
     # Unknown names are refused even if the measured time makes them unnecessary.
     model_key, device_key = _key_of("model", model, MODELS), _key_of("device", device, DEVICES)

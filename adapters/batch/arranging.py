@@ -30,18 +30,17 @@ _GENERATORS = frozenset({"random", "numpy"})
 
 def check_shuffle(shuffle: Any) -> None:
     """Check ``shuffle``, or raise ``TypeError``."""
-    if isinstance(shuffle, Blocks) or (isinstance(shuffle, str) and shuffle == "blocks"):
-        return
-    if isinstance(shuffle, (bool, np.bool_, int, np.integer)) and shuffle in (0, 1):
-        return
-    raise TypeError(
-        f'shuffle must be True or False, got {shuffle!r}; "blocks" or Blocks(...) reads in blocks'
-    )
+    is_flag = isinstance(shuffle, (bool, np.bool_, int, np.integer)) and shuffle in (0, 1)
+    if not is_flag and blocks_of(shuffle) is None:
+        raise TypeError(
+            f"shuffle must be True or False, got {shuffle!r}; "
+            '"blocks" or Blocks(...) reads in blocks'
+        )
 
 
 def blocks_of(shuffle: Any) -> Blocks | None:
     """Return the blocks that ``shuffle`` requests; None if it requests none."""
-    if isinstance(shuffle, str):
+    if isinstance(shuffle, str) and shuffle == "blocks":
         return Blocks()
     return shuffle if isinstance(shuffle, Blocks) else None
 
@@ -72,10 +71,9 @@ def order_of(
         arrangement = source.arranged(shuffle, seed)
     if arrangement is not None:
         if weights is not None or bucket_by is not None:
-            name = "weights" if weights is not None else "bucket_by"
             raise ValueError(
-                f"{name} must be left out where source is a mix, which has an order of its own: "
-                "give mix the weights of its sources"
+                "weights and bucket_by must be left out where source is a mix, which has an order "
+                "of its own: give mix the weights of its sources"
             )
     elif weights is not None:
         from adapters.batch.weights import Weighted  # Here, because few programs need it.

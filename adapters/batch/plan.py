@@ -120,11 +120,7 @@ class Plan(abc.ABC):
 
     @abc.abstractmethod
     def batch(self, key: BatchKey, allocate: Allocate) -> Assembled:
-        """Compute a batch.
-
-        Raises:
-            Exception: Any error from user code, with notes that say where.
-        """
+        """Compute a batch; errors of user code have notes that say where."""
 
     @property
     def num_batches(self) -> int | None:

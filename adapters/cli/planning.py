@@ -186,7 +186,7 @@ def _comparison_lines(comparisons: Sequence[Comparison]) -> Iterator[str]:
         printed = _range(each.printed, each.decimals)
         if each.printed and computed != printed:  # One more digit shows the difference.
             computed = _range(each.computed, each.decimals + 1)
-        verdict = [] if not each.printed else ["agrees" if each.agrees else "differs"]
+        verdict = ["agrees" if each.agrees else "differs"] if each.printed else []
         rows.append(
             (
                 each.subject,

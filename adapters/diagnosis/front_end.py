@@ -56,19 +56,13 @@ class Observer:
         self._in_loop = in_loop
 
     def fit(self, loader: Callable[[], Any], trainer: Callable[[], Trainer], data: Any) -> None:
-        """Handle the start of the framework's own training on ``data``, such as arrays.
-
-        The other arguments create its parts, or a loader of the same batches.
-        """
+        """Handle the start of the framework's own training on ``data``; the others make parts."""
         if not self._skips():
             with self.ignoring():
                 raise Examined(self._in_fit(loader, trainer, data))
 
     def loop(self, loader: Any, plain: Callable[[], Iterator[Any]]) -> Iterator[Any]:
-        """Handle the start of a loop over a loader, and return the iterator that it reads.
-
-        ``plain`` starts an ordinary pass over the loader.
-        """
+        """Return the iterator that a loop over a loader reads; ``plain`` starts an ordinary one."""
         return plain() if self._skips() else self._in_loop(loader, plain)
 
     def _skips(self) -> bool:
@@ -96,11 +90,7 @@ class FrontEnd(abc.ABC):
         """True if a loader belongs to this front end."""
 
     def in_place_of(self, loader: Any) -> tuple[Any, str] | None:
-        """Replace a loader of the framework with one of this front end; None for all others.
-
-        Returns:
-            The replacement, and the description of the change for the advice.
-        """
+        """Replacement of a framework's own loader, and its description for the advice, or None."""
         return None
 
     @abc.abstractmethod
@@ -121,19 +111,10 @@ class FrontEnd(abc.ABC):
 
     @abc.abstractmethod
     def call(self, kind: str, workers: str) -> str:
-        """The arguments to paste into the call that creates a loader.
-
-        Args:
-            kind: ``"auto"``, ``"inline"``, ``"threads"`` or ``"processes"``.
-            workers: Number of workers, as written in the call.
-        """
+        """The call that creates a loader, to paste, for a kind and number as in ``Setting``."""
 
     def trainer(self, step: Any) -> Trainer | None:
-        """The trainer for a model of the framework; None for all others.
-
-        Raises:
-            TypeError: The model can't be trained.
-        """
+        """The trainer for a model of the framework, or None; ``TypeError`` if it can't train."""
         return None
 
     def intercepted(self, observer: Observer) -> AbstractContextManager[None]:

@@ -62,16 +62,10 @@ def diagnose_script(
 ) -> Diagnosis | None:
     """Run a script up to its first training loop and examine it; ``skip`` leaves out so many.
 
-    ``path`` may also be the name of a module, which is run as by ``python -m``.
-
-    Returns:
-        The diagnosis; None if the script ended without a training loop.
-
-    Raises:
-        OSError: There is no such script.
-        TypeError: The script trains on something that can't be examined.
-        ValueError: The script exits with a status before that loop.
-        ScriptError: The script raises an error.
+    ``path`` may also be the name of a module, which is run as by ``python -m``. None if the script
+    ended without a training loop. Errors are ``OSError`` if there is no such script, ``TypeError``
+    if what it trains on can't be examined, ``ValueError`` if it exits with a status before that,
+    and ``ScriptError`` for its own exceptions.
     """
 
     def in_fit(loader: Callable[[], Any], trainer: Callable[[], Trainer], _: Any) -> Any:
