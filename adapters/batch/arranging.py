@@ -129,7 +129,7 @@ def _check_combination(asked: dict[str, Any], source: Source | None) -> None:
     """Check that at most one order is requested, and that it fits the source."""
     if not asked:
         return
-    listed = ", ".join(f"{name}={_shown(value)}" for name, value in asked.items())
+    listed = ", ".join(f"{name}={value!r:.60}" for name, value in asked.items())
     if source is not None and source.whole_batches:
         raise ValueError(
             f"{' and '.join(asked)} must be left out where source gives whole batches, as it is "
@@ -140,7 +140,3 @@ def _check_combination(asked: dict[str, Any], source: Source | None) -> None:
             f"{' and '.join(asked)} must not be given together, as each is an order of its own, "
             f"got {listed}: leave one of them out"
         )
-
-
-def _shown(value: Any) -> str:
-    return f"{type(value).__name__}(...)" if hasattr(value, "__len__") else repr(value)

@@ -171,7 +171,7 @@ def _files(path: str, source: ImageSource, count: int) -> Iterator[str]:
     for number in numbers:
         try:
             encoded = source.read(number)
-            shown = _image(encoded, source.labels[number])
+            shown = _labelled(encoded, source.labels[number])
             yield f"  {number}: {source.files.named(number)}, {len(encoded):,} bytes, {shown}"
         except (AdapterError, OSError) as error:
             yield f"  {number}: {error}"
@@ -207,7 +207,7 @@ def _images_of(folders: Sequence[str], records: Sequence[str], count: int) -> li
 def _content(payload: memoryview, format: str) -> str:
     kind = guessed(payload, format)
     if kind == "image":
-        return _image(*Images(None, {}).split(payload, format))
+        return _labelled(*Images(None, {}).split(payload, format))
     if kind == "example":
         features = example.decode(payload)
         return ", ".join(f"{name}: {_values(value)}" for name, value in sorted(features.items()))
@@ -227,17 +227,22 @@ def _kind(image: memoryview | bytes) -> str | None:
     return next((name for begin, name in _KINDS.items() if head.startswith(begin)), None)
 
 
-def _image(image: memoryview | bytes, label: Any) -> str:
+def _image(image: memoryview | bytes) -> str:
+    """Describe an image by its format and size."""
     name = _kind(image) or "image"
-    shown = label.tolist() if isinstance(label, (np.ndarray, np.generic)) else label
     try:
         if name == _KINDS[_NPY]:
             array = decode(image)
-            return f"label {shown}, {name}, {array.dtype} {array.shape}"
+            return f"{name}, {array.dtype} {array.shape}"
         height, width = size_of(image)
     except ContentError as error:
-        return f"label {shown}, {name}, damaged: {error}"
-    return f"label {shown}, {name} of {height} x {width}"
+        return f"{name}, damaged: {error}"
+    return f"{name} of {height} x {width}"
+
+
+def _labelled(image: memoryview | bytes, label: Any) -> str:
+    shown = label.tolist() if isinstance(label, (np.ndarray, np.generic)) else label
+    return f"label {shown}, {_image(image)}"
 
 
 def _values(values: example.FeatureValues) -> str:
@@ -247,10 +252,8 @@ def _values(values: example.FeatureValues) -> str:
     first = values[0] if values else b""
     if tensor := tensor_in(memoryview(first)):
         return f"serialized tensor {tensor}"
-    if name := _kind(first):
-        with contextlib.suppress(ContentError):
-            height, width = size_of(first)
-            return f"{len(values)} x {name}, the first of {height} x {width}"
+    if _kind(first):
+        return f"{len(values)} x {_image(first)}"
     if len(values) == 1 and len(first) <= _SHOWN_BYTES:
         return repr(first)
     return f"{len(values)} x bytes of length {[len(value) for value in values[:4]]}"

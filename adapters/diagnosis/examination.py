@@ -33,11 +33,11 @@ from adapters.diagnosis.timing import (
     SKIPPED,
     SKIPPED_AGAIN,
     SKIPPED_OF_THE_SAME,
+    Clock,
     Timing,
     endless,
     rest,
     samples_in,
-    timed,
     undisturbed,
     wait_for_devices,
 )
@@ -116,18 +116,18 @@ class FunctionTrainer:
         skipped, self._skipped = self._skipped, SKIPPED_AGAIN
         settled = settled_of(loader)
         with contextlib.closing(endless(loader)) as batches:
-            return timed(batches, self._step, seconds, skipped, settled)
+            return Clock(seconds, skipped, settled).timed(batches, self._step)
 
     def same(self, batch: Any, seconds: float) -> Timing:
         """Train on one batch, again and again."""
-        return timed(itertools.repeat(batch), self._step, seconds, SKIPPED_OF_THE_SAME)
+        return Clock(seconds, SKIPPED_OF_THE_SAME).timed(itertools.repeat(batch), self._step)
 
     def copy_seconds(self, batch: Any, seconds: float) -> float | None:
         """Time ``to_device`` in seconds per batch; None without one."""
         if (copy := self._to_device) is None:
             return None
-        again = itertools.repeat(batch)
-        return timed(again, lambda each: wait_for_devices(copy(each)), seconds, 1).batch_seconds
+        again, wait = itertools.repeat(batch), wait_for_devices
+        return Clock(seconds, 1).timed(again, lambda each: wait(copy(each))).batch_seconds
 
 
 def trainer_of(step: Any, to_device: Callable[[Any], Any] | None) -> Trainer | None:
@@ -237,7 +237,7 @@ class Examination:
         engine = engine_of(self._read)
         least = 1 if engine is None else _least_batches(engine.chosen)
         with contextlib.closing(endless(self._read)) as batches:
-            timing = timed(batches, None, self._seconds, skipped, settled_of(self._read), least)
+            timing = Clock(self._seconds, skipped, settled_of(self._read), least).timed(batches)
             if self._batch is None:
                 self._batch = next(batches)
         self._pause(timing.batch_seconds)
@@ -280,14 +280,9 @@ class Examination:
         """Time a part with these workers; resume where its last measurement stopped."""
         with contextlib.closing(Engine(plan, settings)) as engine:
             with contextlib.closing(engine.stream(*self._positions[name], False)) as stream:
-                timing = timed(
-                    (stream.next() for _ in itertools.count()),
-                    None,
-                    self._seconds / 2,
-                    SKIPPED_AGAIN,
-                    lambda: engine.at_full_speed,
-                    _least_batches(settings),
-                )
+                full, least = (lambda: engine.at_full_speed), _least_batches(settings)
+                clock = Clock(self._seconds / 2, SKIPPED_AGAIN, full, least)
+                timing = clock.timed(stream.next() for _ in itertools.count())
                 self._positions[name] = stream.position
             rest(engine, timing.batch_seconds)
         return timing.batch_seconds

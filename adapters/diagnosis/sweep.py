@@ -19,7 +19,7 @@ from adapters.arguments import counted
 from adapters.batch.plan import Plan
 from adapters.diagnosis.advice import gain_in_words
 from adapters.diagnosis.front_end import front_end_for
-from adapters.diagnosis.timing import SKIPPED, samples_in, timed, undisturbed
+from adapters.diagnosis.timing import SKIPPED, Clock, samples_in, undisturbed
 from adapters.engine import Engine, Settings, obstacle_to_processes, usable_cpus
 
 ROUNDS = 3
@@ -172,9 +172,7 @@ def _measured(plan: Plan, base: Settings, setting: Setting, seconds: float) -> t
     with contextlib.closing(Engine(plan, settings)) as engine:
         stream = engine.stream(0, 0, False)
         first = stream.next()
-        batches = (stream.next() for _ in itertools.count())
-        timing = timed(
-            batches, None, seconds, SKIPPED, lambda: engine.at_full_speed, _LEAST_BATCHES
-        )
+        clock = Clock(seconds, SKIPPED, lambda: engine.at_full_speed, _LEAST_BATCHES)
+        timing = clock.timed(stream.next() for _ in itertools.count())
     samples = samples_in(first)
     return samples, samples / timing.batch_seconds

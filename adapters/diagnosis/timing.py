@@ -43,6 +43,7 @@ class Clock:
     """Times batches for ``seconds``, and the wait for each that it reads.
 
     One thread calls ``tick`` after each batch, or iterates over ``read`` once; and then ``stop``.
+    ``timed`` does all of that.
     Batches before the loader has ``settled`` at its usual speed aren't timed, nor the ``skipped``
     next ones, but slow ones for at most ``seconds``. At least ``least`` batches are timed.
     """
@@ -99,24 +100,16 @@ class Clock:
         assert self._began is not None
         return Timing(self._batches, time.perf_counter() - self._began, tuple(self._waits))
 
-
-def timed(
-    batches: Iterator[Any],
-    step: Callable[[Any], Any] | None,
-    seconds: float,
-    skipped: int,
-    settled: Callable[[], bool] = lambda: True,
-    least: int = 1,
-) -> Timing:
-    """Time a step on batch after batch, as ``Clock`` does; None only reads them."""
-    clock, result = Clock(seconds, skipped, settled, least), None
-    for batch in clock.read(batches):
-        if step is not None:
-            # Wait for the previous step, or the loop would run far ahead of a slow device.
-            before, result = result, step(batch)
-            _wait_for_arrays(before)
-    _wait_for_arrays(result)
-    return clock.stop()
+    def timed(self, batches: Iterator[Any], step: Callable[[Any], Any] | None = None) -> Timing:
+        """Time a step on batch after batch; without one, they are only read."""
+        result = None
+        for batch in self.read(batches):
+            if step is not None:
+                # Wait for the previous step, or the loop would run far ahead of a slow device.
+                before, result = result, step(batch)
+                _wait_for_arrays(before)
+        _wait_for_arrays(result)
+        return self.stop()
 
 
 def endless(

@@ -15,13 +15,7 @@ import numpy as np
 
 from adapters.diagnosis.ablation import Ablations, ablations_of
 from adapters.diagnosis.front_end import FrontEnd, Observer, settled_of
-from adapters.diagnosis.timing import (
-    SKIPPED,
-    Clock,
-    Timing,
-    timed,
-    wait_for_devices,
-)
+from adapters.diagnosis.timing import SKIPPED, Clock, Timing, wait_for_devices
 from adapters.engine import Engine
 from adapters.keras.sequence import SafeSequence
 from adapters.keras.trainingstate import restored
@@ -141,7 +135,7 @@ class ModelTrainer:
         self.on_cpu = "cpu" in str(keras.ops.zeros(()).device).lower()
         if any(np.asarray(leaf).dtype.kind not in "biuf" for leaf in leaves):
             return None
-        return timed(itertools.repeat(batch), copy, seconds, 2).batch_seconds
+        return Clock(seconds, 2).timed(itertools.repeat(batch), copy).batch_seconds
 
     def _fit(self, data: Any, seconds: float, skipped: int) -> Timing:
         sequence = data if isinstance(data, SafeSequence) else None

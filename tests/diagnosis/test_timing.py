@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from adapters.diagnosis import timing
-from adapters.diagnosis.timing import timed, wait_for_devices
+from adapters.diagnosis.timing import Clock, wait_for_devices
 
 
 class Time:
@@ -56,7 +56,7 @@ def steps(fake: Time, seconds: float) -> Any:
 def test_batch_takes_what_loader_and_step_do(fake, seconds, step, limit, found):
     """But for the first one; waits are those for the loader."""
     made = batches(fake, seconds, first=100.0)
-    timing = timed(made, None if step is None else steps(fake, step), limit, 1)
+    timing = Clock(limit, 1).timed(made, None if step is None else steps(fake, step))
     assert (timing.batches, timing.batch_seconds) == found
     assert timing.waits_seconds == (seconds,) * timing.batches
 
@@ -64,9 +64,9 @@ def test_batch_takes_what_loader_and_step_do(fake, seconds, step, limit, found):
 def test_skipped_batches_are_those_before_the_loader_settles(fake):
     left = iter([False] * 7 + [True])
     seen: list[int] = []
-    found = timed(batches(fake, 1.0), seen.append, 3.0, 1, lambda: next(left))
+    found = Clock(3.0, 1, lambda: next(left)).timed(batches(fake, 1.0), seen.append)
     assert len(seen) - found.batches == 1 + 7
-    assert timed(batches(fake, 1.0), None, 3.0, 1, lambda: False).batches == 3  # It never does.
+    assert Clock(3.0, 1, lambda: False).timed(batches(fake, 1.0)).batches == 3  # It never does.
 
 
 class Pending:
@@ -98,6 +98,6 @@ def test_devices_are_one_step_behind_at_the_most(fake):
         behind.append(batch - len(waited))
         return Pending(waited, batch)
 
-    found = timed(batches(fake, 1.0), step, 5.0, 1)
+    found = Clock(5.0, 1).timed(batches(fake, 1.0), step)
     assert max(behind) == 1
     assert waited == list(range(1 + found.batches))
