@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import operator
 from collections.abc import Callable, Sequence
@@ -52,10 +53,8 @@ def check_function(name: str, function: Any, item: str) -> None:
     if not callable(function):
         raise TypeError(f"{name} must be callable or None, got {function!r}")
     argument = generator_argument(function)
-    try:
-        # A decorator that supplies ``rng`` hides it.
-        signature = inspect.signature(function, follow_wrapped=argument is not None)
-    except (TypeError, ValueError):  # Some callables written in C have no signature.
+    # A decorator that supplies ``rng`` hides it.
+    if (signature := _signature_of(function, argument is not None)) is None:
         return
     try:
         if argument == "second":
@@ -78,6 +77,12 @@ def check_function(name: str, function: Any, item: str) -> None:
         ) from None
 
 
+def _signature_of(function: Any, follow_wrapped: bool = True) -> inspect.Signature | None:
+    with contextlib.suppress(TypeError, ValueError):  # Some callables written in C have none.
+        return inspect.signature(function, follow_wrapped=follow_wrapped)
+    return None
+
+
 def check_thread_safe(thread_safe: Any) -> None:
     """Check ``thread_safe``, or raise ``TypeError``."""
     if thread_safe is not None and not isinstance(thread_safe, (bool, np.bool_)):
@@ -90,9 +95,7 @@ def check_on_error(on_error: Any) -> None:
         if not (isinstance(on_error, str) and on_error in ("raise", "skip")):
             raise ValueError(f'on_error must be "raise", "skip" or callable, got {on_error!r}')
         return
-    try:
-        signature = inspect.signature(on_error)
-    except (TypeError, ValueError):  # Some callables written in C have no signature.
+    if (signature := _signature_of(on_error)) is None:
         return
     try:
         signature.bind(None, 0)

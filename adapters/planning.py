@@ -114,10 +114,7 @@ STORAGE: tuple[Storage, ...] = (
     Storage("object storage", (500, 5500), (100e6, 5e9), f"{_ROUGHLY}; 5,500 GETs: Amazon S3"),
     Storage("SATA SSD", (10_000, 90_000), (300e6, 550e6), _ROUGHLY),
     Storage(
-        "file system for small files",
-        (25_600, 51_200),
-        (25_600 * 65_536.0, 51_200 * 65_536.0),
-        _PUBLISHED,
+        "file system for small files", (25_600, 51_200), (1.6e3 * MIB, 3.2e3 * MIB), _PUBLISHED
     ),
     Storage("NVMe SSD", (100_000, 1_000_000), (2e9, 7e9), _ROUGHLY),
 )

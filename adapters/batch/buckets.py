@@ -107,8 +107,10 @@ class BucketOrder(Arrangement):
 
     @property
     def is_random(self) -> bool:
-        """True if the order depends on a seed."""
+        """True if the order depends on a seed, and so on the batch size of all shards."""
         return self.shuffle
+
+    is_grouped = is_random
 
     @property
     def way(self) -> str:
@@ -120,11 +122,6 @@ class BucketOrder(Arrangement):
         """Samples of the buckets, starts of the buckets, and the bounds."""
         buckets = self.buckets
         return buckets._samples, buckets._starts, np.array(buckets.bounds, np.float64)
-
-    @property
-    def is_grouped(self) -> bool:
-        """True if the order depends on the batch size summed over all shards."""
-        return self.shuffle
 
     def in_groups(self, size: int) -> BucketOrder:
         """Return the order for batches of ``size`` samples."""

@@ -142,16 +142,12 @@ class Order:
             arrangement = arrangement.in_groups(self.batch_size * shard[1])
         return replace(self, shard=shard, arrangement=arrangement)
 
-    @property
-    def _positions(self) -> int:
-        if self.size is None:
-            raise TypeError("an order without an end has no length")
-        return self.size
-
     @functools.cached_property
     def shard_size(self) -> int:
         """Number of samples that this shard visits in an epoch; equal on every shard."""
-        return self._positions // self.shard[1]
+        if self.size is None:
+            raise TypeError("an order without an end has no length")
+        return self.size // self.shard[1]
 
     @functools.cached_property
     def num_batches(self) -> int | None:
@@ -181,7 +177,7 @@ class Order:
                 first + start * count, first + stop * count, count, dtype=np.int64
             )
             return _read_only(self.numbers(epoch, positions))
-        of_order = self.arrangement, self._positions, self.shard, self.seed, epoch
+        of_order = self.arrangement, self.size or 0, self.shard, self.seed, epoch
         first, last = start // _BLOCK, (stop - 1) // _BLOCK
         samples = self._recent.block(*of_order, first)
         if last > first:
@@ -242,7 +238,7 @@ class Order:
             return self.arrangement.numbers(epoch, positions)
         if not self.shuffle:
             return positions
-        return permute(positions, self._positions, (self.seed, epoch, SAMPLES))
+        return permute(positions, self.size or 0, (self.seed, epoch, SAMPLES))
 
     def visits(self, number: int) -> bool:
         """Return True if an epoch may visit the sample."""

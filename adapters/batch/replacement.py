@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -35,38 +36,31 @@ def replacements_noted() -> Iterator[dict[int, int | None]]:
         _noted.reset(token)
 
 
+@dataclass
 class Replacements:
     """Replacements in one batch of a data set of ``size`` samples, made by ``sample(number)``.
 
     "skip" prefers samples that the order ``visits``.
     """
 
-    def __init__(
-        self,
-        on_error: OnError,
-        size: int,
-        key: BatchKey,
-        sample: Callable[[int], Any],
-        visits: Callable[[int], bool] = lambda number: True,
-    ) -> None:
-        self._on_error = on_error
-        self._visits = visits
-        self._size = size
-        self._key = key
-        self._sample = sample
-        self.count = 0
+    on_error: OnError
+    size: int
+    key: BatchKey
+    sample: Callable[[int], Any]
+    visits: Callable[[int], bool] = lambda number: True
+    count: int = 0
 
     def of(
         self, error: BaseException, number: int, sample: Callable[[int], Any] | None = None
     ) -> Any:
         """Return the replacement of a sample, perhaps made by ``sample``, or raise its error."""
-        note(error, f"in sample {number}, batch {self._key.index} of epoch {self._key.epoch}")
+        note(error, f"in sample {number}, batch {self.key.index} of epoch {self.key.epoch}")
         error = for_a_generator(error)
         if (
-            self._on_error == "raise"
+            self.on_error == "raise"
             or not isinstance(error, Exception)
             or isinstance(error.__cause__ or error, UnlikeError)  # The sample itself is intact.
-            or (self._on_error == "skip" and _concerns_all(error))
+            or (self.on_error == "skip" and _concerns_all(error))
         ):
             try:
                 raise error
@@ -74,9 +68,9 @@ class Replacements:
                 del error  # Breaks the cycle of the traceback, this frame and the error.
         self.count += 1
         noted = {} if (found := _noted.get()) is None else found
-        if self._on_error != "skip":
+        if self.on_error != "skip":
             try:
-                replacement = self._on_error(error, number)
+                replacement = self.on_error(error, number)
                 if replacement is None:
                     raise ValueError("on_error must return a sample, got None")
                 noted[number] = None
@@ -84,11 +78,11 @@ class Replacements:
             except BaseException as another:
                 note(another, f"in on_error, for sample {number}")
                 raise for_a_generator(another)  # noqa: B904  # With a cause of its own.
-        tries = min(_TRIES, self._size - 1)
-        others = [(number + step) % self._size for step in range(1, tries + 1)]
-        for another_number in sorted(others, key=self._visits, reverse=True):
+        tries = min(_TRIES, self.size - 1)
+        others = [(number + step) % self.size for step in range(1, tries + 1)]
+        for another_number in sorted(others, key=self.visits, reverse=True):
             try:
-                replacement = (sample or self._sample)(another_number)
+                replacement = (sample or self.sample)(another_number)
                 noted[number] = another_number
                 return replacement
             except Exception as another:

@@ -28,28 +28,21 @@ _KEPT_BATCHES = 4
 
 @dataclass(frozen=True)
 class Ablations:
-    """A plan and its ablations.
-
-    Args:
-        whole: The plan itself; its batches are addressed by number.
-        storage: Only fetches the samples.
-        memory: Does everything except fetching.
-        collation: Only collates; None if that can't be separated from the rest, because samples are
-            written straight into their rows or the source gives whole batches.
-        decodes: True if the samples are stored images.
-        gathers: True if one gather from arrays both fetches and collates.
-        store_is_cached: Whether a cache keeps what comes from a remote store; None if nothing does.
-        has_transform: True if a user function transforms each sample.
-    """
+    """A plan (``whole``), its ablations, and facts about it."""
 
     whole: Plan
     storage: Plan
     memory: Plan
     collation: Plan | None
+    """None if samples are written straight into their rows, or the source gives whole batches."""
     decodes: bool
+    """True if the samples are stored images."""
     gathers: bool = False
+    """True if one gather from arrays both fetches and collates."""
     store_is_cached: bool | None = None
+    """True if a cache keeps what comes from a remote store; None if nothing does."""
     has_transform: bool = True
+    """True if a user function transforms each sample."""
 
 
 # Compared by identity: ``==`` on arrays isn't a bool.

@@ -12,6 +12,7 @@ import importlib
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from adapters.diagnosis.ablation import Ablations
@@ -39,44 +40,39 @@ class Examined(BaseException):
     """Ends an examined script; its argument is the result, or an error."""
 
 
+@dataclass
 class Observer:
-    """Receives notice of the training in a script; the first that isn't skipped ends the script.
+    """Receives notice of the training in a script; the first that isn't skipped ends the script."""
 
-    Args:
-        skip: Number of loops and calls of ``fit`` to skip.
-        in_fit: Makes the result from the arguments of the method ``fit``.
-        in_loop: Starts the iterator of ``loop``, which raises ``Examined``.
-    """
-
-    def __init__(
-        self, skip: int, in_fit: Callable[..., Any], in_loop: Callable[..., Iterator[Any]]
-    ) -> None:
-        self._skip = skip
-        self._in_fit = in_fit
-        self._in_loop = in_loop
+    skip: int
+    """Number of loops and calls of ``fit`` to skip."""
+    in_fit: Callable[..., Any]
+    """Makes the result from the arguments of the method ``fit``."""
+    in_loop: Callable[..., Iterator[Any]]
+    """Starts the iterator of ``loop``, which raises ``Examined``."""
 
     def fit(self, loader: Callable[[], Any], trainer: Callable[[], Trainer], data: Any) -> None:
         """Handle the start of the framework's own training on ``data``; the others make parts."""
         if not self._skips():
             with self.ignoring():
-                raise Examined(self._in_fit(loader, trainer, data))
+                raise Examined(self.in_fit(loader, trainer, data))
 
     def loop(self, loader: Any, plain: Callable[[], Iterator[Any]]) -> Iterator[Any]:
         """Return the iterator that a loop over a loader reads; ``plain`` starts an ordinary one."""
-        return plain() if self._skips() else self._in_loop(loader, plain)
+        return plain() if self._skips() else self.in_loop(loader, plain)
 
     def _skips(self) -> bool:
-        self._skip -= 1
-        return self._skip >= 0
+        self.skip -= 1
+        return self.skip >= 0
 
     @contextmanager
     def ignoring(self) -> Iterator[None]:
         """Skip all loops in the ``with`` block."""
-        before, self._skip = self._skip, sys.maxsize
+        before, self.skip = self.skip, sys.maxsize
         try:
             yield
         finally:
-            self._skip = before
+            self.skip = before
 
 
 class FrontEnd(abc.ABC):

@@ -143,7 +143,10 @@ def _run(path: str, arguments: Sequence[str], observer: Observer) -> Any:
     sys.path.insert(0, os.path.dirname(os.path.abspath(path)) if is_file else os.getcwd())
     sys.meta_path.insert(0, notice)
     try:
-        if not is_file and not _is_module(path):
+        # Of a module, only the outermost package is looked up.
+        package = path.partition(".")[0]
+        may_be_module = package.isidentifier() and not path.endswith(".py")
+        if not is_file and not (may_be_module and importlib.util.find_spec(package)):
             raise FileNotFoundError(
                 "script must be the path of a file, or the name of a module as for python -m, got "
                 f"{path!r}: there is none"
@@ -174,14 +177,6 @@ def _run(path: str, arguments: Sequence[str], observer: Observer) -> Any:
         sys.meta_path.remove(notice)
         sys.argv, sys.path[:] = before
     return None
-
-
-def _is_module(name: str) -> bool:
-    """True if a name may be that of a module; only its outermost package is looked up."""
-    parts = name.split(".")
-    if parts[-1] == "py" or not all(map(str.isidentifier, parts)):
-        return False
-    return importlib.util.find_spec(parts[0]) is not None
 
 
 class _Notice(importlib.abc.MetaPathFinder):

@@ -6,7 +6,7 @@ import contextlib
 import sys
 import time
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from adapters.engine import Engine
@@ -39,46 +39,40 @@ class Timing:
         return self.seconds / self.batches
 
 
+@dataclass
 class Clock:
     """Times batches for ``seconds``, and the wait for each that it reads.
 
     One thread calls ``tick`` after each batch, or iterates over ``read`` once; and then ``stop``.
-    ``timed`` does all of that.
-    Batches before the loader has ``settled`` at its usual speed aren't timed, nor the ``skipped``
-    next ones, but slow ones for at most ``seconds``. At least ``least`` batches are timed.
+    ``timed`` does all of that. Batches before the loader has ``settled`` at its usual speed aren't
+    timed, nor the ``skipped`` next ones, but slow ones for at most ``seconds``. At least ``least``
+    batches are timed.
     """
 
-    def __init__(
-        self,
-        seconds: float,
-        skipped: int,
-        settled: Callable[[], bool] = lambda: True,
-        least: int = 1,
-    ) -> None:
-        self._settled = settled
-        self._seconds = seconds
-        self._skipped = skipped
-        self._least = least
-        self._batches = 0
-        self._waits: list[float] = []
-        self._first: float | None = None
-        self._settled_at: float | None = None
-        self._began: float | None = None
-        self.latest: Any = None
-        """The latest batch that was read."""
+    seconds: float
+    skipped: int
+    settled: Callable[[], bool] = lambda: True
+    least: int = 1
+    latest: Any = field(init=False, default=None)
+    """The latest batch that was read."""
+    _batches: int = field(init=False, default=0)
+    _waits: list[float] = field(init=False, default_factory=list)
+    _first: float | None = field(init=False, default=None)
+    _settled_at: float | None = field(init=False, default=None)
+    _began: float | None = field(init=False, default=None)
 
     def tick(self, batches: int = 1) -> bool:
         """Count batches that have just ended; true if enough are timed."""
         now = time.perf_counter()
         self._batches += batches
         if self._began is not None:
-            return now - self._began >= self._seconds and self._batches >= self._least
+            return now - self._began >= self.seconds and self._batches >= self.least
         self._first = now if self._first is None else self._first
-        if self._settled_at is None and (self._settled() or now - self._first >= _SETTLING_SECONDS):
+        if self._settled_at is None and (self.settled() or now - self._first >= _SETTLING_SECONDS):
             self._settled_at, self._batches = now, 1
         if self._settled_at is not None:
-            slow = now - self._settled_at > self._seconds and self._batches > _LEAST_SKIPPED
-            if self._batches >= self._skipped or slow:
+            slow = now - self._settled_at > self.seconds and self._batches > _LEAST_SKIPPED
+            if self._batches >= self.skipped or slow:
                 wait_for_devices()
                 self._began, self._batches = time.perf_counter(), 0
         return False

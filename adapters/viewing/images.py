@@ -67,11 +67,9 @@ def framed(tile: RGB, box: tuple[float, float, float, float]) -> RGB:
     top, left = int(box[0] * height), int(box[1] * width)
     bottom = max(top + 1, int((box[0] + box[2]) * height))
     right = max(left + 1, int((box[1] + box[3]) * width))
-    rows = slice(top + _FRAME_PIXELS, max(0, bottom - _FRAME_PIXELS))
-    columns = slice(left + _FRAME_PIXELS, max(0, right - _FRAME_PIXELS))
-    inner = tile[rows, columns].copy()
-    tile[top:bottom, left:right] = _RED
-    tile[rows, columns] = inner
+    inside = tile[top:bottom, left:right]
+    inside[:_FRAME_PIXELS] = inside[-_FRAME_PIXELS:] = _RED
+    inside[:, :_FRAME_PIXELS] = inside[:, -_FRAME_PIXELS:] = _RED
     return tile
 
 
