@@ -102,9 +102,8 @@ def show_versions() -> None:
 
 def described_machine() -> Iterator[str]:
     """Describe this environment, and what would make it faster."""
-    count = os.cpu_count() or 1
     yield f"features: {found_features()}"
-    yield f"CPUs: {usable_cpus()} of {count} may be used"
+    yield f"CPUs: {usable_cpus()} of {os.cpu_count()} may be used"
     yield f"versions: {', '.join(_versions())}"
     kernel = load()
     if (reason := trouble()) is not None:

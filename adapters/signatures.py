@@ -19,7 +19,6 @@ _COMPRESSED = {
 }
 # Of images in the ISO base media file format.
 _BRANDS = {b"avif", b"avis", b"heic", b"heix", b"hevc", b"mif1", b"msf1"}
-_SNAPPY_OF_HADOOP = "snappy of Hadoop's kind"
 # Hadoop's own blocks have 256 KiB.
 _MOST_BLOCK_BYTES = 1 << 26
 _REWRITE = (
@@ -52,7 +51,7 @@ def recognized(head: bytes) -> str | None:
         if head.startswith(begin):
             return f"a file compressed with {name}: decompress it ({command}), or {_REWRITE}"
     if _is_hadoop_snappy(head):
-        return f"a file compressed with {_SNAPPY_OF_HADOOP}: {_REWRITE}"
+        return f"a file compressed with snappy of Hadoop's kind: {_REWRITE}"
     if head[4:8] == b"ftyp" and head[8:12] in _BRANDS:
         name = "an AVIF" if head[8:11] == b"avi" else "a HEIC"
         return f"{name}: convert it to JPEG or PNG, or give decode= a function that decodes it"

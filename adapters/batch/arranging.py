@@ -62,8 +62,7 @@ def order_of(
     ``size`` is None for a data set without an end, which can only be read in its own order.
     """
     blocks = blocks_of(shuffle)
-    asked = {"shuffle": blocks, "weights": weights, "bucket_by": bucket_by}
-    _check_combination({name: value for name, value in asked.items() if value is not None}, source)
+    _check_combination({"shuffle": blocks, "weights": weights, "bucket_by": bucket_by}, source)
     if size is None:
         return Order(None, batch_size, False, seed, drop_remainder, shard)
     arrangement: Arrangement | None = None
@@ -127,6 +126,7 @@ def _bytes_of(leaf: Any) -> int:
 
 def _check_combination(asked: dict[str, Any], source: Source | None) -> None:
     """Check that at most one order is requested, and that it fits the source."""
+    asked = {name: value for name, value in asked.items() if value is not None}
     if not asked:
         return
     listed = ", ".join(f"{name}={value!r:.60}" for name, value in asked.items())

@@ -146,13 +146,10 @@ def _widen(
 
 
 def _write(column: NDArray[Any], row: int, leaf: NDArray[Any]) -> None:
-    # A 0-d array itself would become the item of an array of objects.
-    if not column.dtype.hasobject:
-        column[row] = leaf
-    elif not leaf.ndim:
-        column[row] = detached(leaf.item())
-    else:
-        column[row] = detached(leaf)
+    if column.dtype.hasobject:
+        # A 0-d array itself would become the item of an array of objects.
+        leaf = detached(leaf if leaf.ndim else leaf.item())
+    column[row] = leaf
 
 
 def as_leaf(value: Any) -> NDArray[Any]:

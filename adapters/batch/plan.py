@@ -125,14 +125,12 @@ class Plan(abc.ABC):
     @property
     def num_batches(self) -> int | None:
         """Number of batches in an epoch; None if it has no end, or the number is unknown."""
-        count: int | None = self.order.num_batches
-        return count
+        return self.order.num_batches  # type: ignore[no-any-return]
 
     @property
     def batch_size(self) -> int:
         """Number of samples in most batches."""
-        size: int = self.order.batch_size
-        return size
+        return self.order.batch_size  # type: ignore[no-any-return]
 
     def samples(self, key: BatchKey) -> Any:
         """Numbers of the samples of a batch, or whatever names a sampler has drawn."""

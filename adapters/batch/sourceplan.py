@@ -404,8 +404,7 @@ class SourcePlan(Plan):
         return sample
 
     def _whole(self, key: BatchKey, allocate: Allocate) -> Any:
-        epoch, index, origin = key.order_arguments
-        number = int(self.order.batch(epoch, index, origin)[0])
+        epoch, index, number = key.epoch, key.index, int(self.samples(key)[0])
         try:
             seed(self.draws, self.seed, epoch, index, GLOBAL)
             batch = self.source.batch(number, allocate)

@@ -47,9 +47,9 @@ class Weighted:
             samples = check_integer("samples", samples, 1, " or None")
         self._cumulated = np.cumsum(array, dtype=np.float64)
         if not (array.min() >= 0 and np.isfinite(self._cumulated[-1])):
-            raise ValueError(
-                f"weights must be >= 0 and finite, got {_first_wrong(array)}; 0 leaves a sample out"
-            )
+            wrong = np.flatnonzero(~(np.isfinite(array) & (array >= 0)))
+            got = f"{array[wrong[0]]} for sample {wrong[0]}" if len(wrong) else "too large a sum"
+            raise ValueError(f"weights must be >= 0 and finite, got {got}; 0 leaves a sample out")
         if not self._cumulated[-1] >= np.finfo(np.float64).tiny:
             raise ValueError("weights must not all be 0, or nearly: no sample could be drawn")
         self.samples = len(array) if samples is None else samples
@@ -96,11 +96,6 @@ class Draws(Arrangement):
         wanted = np.minimum(wanted, np.nextafter(total, 0))
         numbers: NDArray[np.int64] = np.searchsorted(self._cumulated, wanted, "right")
         return numbers
-
-
-def _first_wrong(weights: NDArray[Any]) -> str:
-    wrong = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))
-    return f"{weights[wrong[0]]} for sample {wrong[0]}" if len(wrong) else "a sum that is too large"
 
 
 def class_balanced(labels: Any, shares: Mapping[Any, float] | None = None) -> NDArray[np.float64]:

@@ -52,9 +52,9 @@ def run_show(options: argparse.Namespace) -> None:
     cache = _existing(options.folder)
     for stored in cache.objects():
         if stored.size:
-            share = f"{min(stored.cached_bytes / stored.size, 1):.0%}"
+            share = min(stored.cached_bytes / stored.size, 1)
             cached = f"{_mib(stored.cached_bytes)} of {_mib(stored.size)} MiB"
-            print(f"{stored.url}: {cached} ({share})")
+            print(f"{stored.url}: {cached} ({share:.0%})")
         else:
             print(f"{stored.url}: {_mib(stored.cached_bytes)} MiB of whole objects")
     print(f"{cache.folder}: {_mib(cache.used)} MiB")

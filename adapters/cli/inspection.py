@@ -27,11 +27,10 @@ from adapters.viewing.images import TILE_PIXELS
 from adapters.viewing.peek import Peek
 from adapters.viewing.survey import statistics
 
-_NPY = b"\x93NUMPY"
 _KINDS = {
     b"\xff\xd8\xff": "JPEG",
     b"\x89PNG": "PNG",
-    _NPY: "raw (NPY)",
+    b"\x93NUMPY": "raw (NPY)",
     b"GIF8": "GIF",
     b"BM": "BMP",
     b"RIFF": "WebP",
@@ -231,7 +230,7 @@ def _image(image: memoryview | bytes) -> str:
     """Describe an image by its format and size."""
     name = _kind(image) or "image"
     try:
-        if name == _KINDS[_NPY]:
+        if name.startswith("raw"):
             array = decode(image)
             return f"{name}, {array.dtype} {array.shape}"
         height, width = size_of(image)

@@ -24,9 +24,6 @@ from adapters.planning import (
 from adapters.sources.folders import names_images
 from adapters.viewing.peek import aligned
 
-_NEEDED = ("batch_size", "example_bytes", "examples")
-# Percentage of the mini-batches that must arrive within t.
-_ENOUGH_PERCENT = 99
 # One read of many examples: the most that network file systems take, and enough for a disk.
 _READ_BYTES = MIB
 # Fraction of memory that the page cache can be counted on to keep; a rule of thumb. The rest is for
@@ -103,7 +100,8 @@ def measured_rate(path: str, seconds: float = 1.0) -> float:
 
 
 def _plan(options: argparse.Namespace) -> Iterator[str]:
-    missing = [name for name in _NEEDED if getattr(options, name) is None]
+    needed = ("batch_size", "example_bytes", "examples")
+    missing = [name for name in needed if getattr(options, name) is None]
     if missing:
         named = ", ".join("--" + name.replace("_", "-") for name in missing)
         raise argparse.ArgumentError(None, f"{named} must be given, or --published alone")
@@ -159,7 +157,7 @@ def _plan_lines(
                 f"adapters pack --shard-bytes {size // MIB}MB",
             ),
             ("workers", _workers(rate, core_rate, core_basis)),
-            ("requirement", f"{_ENOUGH_PERCENT}% of the mini-batches of {n:,} within {t:.4g} s"),
+            ("requirement", f"99% of the mini-batches of {n:,} within {t:.4g} s"),
         ]
     )
     yield ""

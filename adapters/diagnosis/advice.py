@@ -26,9 +26,6 @@ _MANY_TIMES = 5
 # A smaller gain isn't noticeable.
 _NOTHING = 1.05
 WORKERS, PROCESSES, THREADS = "workers", "processes", "threads"
-_ONE_AT_A_TIME = (
-    "thread_safe=True, if several threads may run your code at once: without it, one does at a time"
-)
 
 
 @dataclass(frozen=True)
@@ -217,7 +214,11 @@ def _about_threads(v: Verdict) -> Iterator[Change]:
         return
     count = max(2, min(_needed_workers(v) or MOST_WAITING, MOST_WAITING))
     found = with_workers(v, count, THREADS)
-    yield Change(_ONE_AT_A_TIME, found if found and found.gain >= _NOTHING else None)
+    yield Change(
+        "thread_safe=True, if several threads may run your code at once: without it, one does at "
+        "a time",
+        found if found and found.gain >= _NOTHING else None,
+    )
 
 
 def _about_transforms(v: Verdict) -> Iterator[Change]:

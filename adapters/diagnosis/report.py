@@ -55,8 +55,8 @@ class Diagnosis(Verdict):
                 "(--seconds, or seconds=)",
             )
         if self.noise:
-            texts = [change.text for change in changes_for(self)]
-            return (*texts, f"for what each brings, {again}: these figures are too uncertain")
+            doubt = f"for what each brings, {again}: these figures are too uncertain"
+            return (*(change.text for change in changes_for(self)), doubt)
         return tuple(change.in_words(self.workers.keyword) for change in changes_for(self))
 
     @property

@@ -71,10 +71,10 @@ class Sweep:
         medians = self.medians
         least = _TIE * max(medians.values())
 
-        def cost(setting: Setting) -> tuple[bool, int, bool]:
-            return setting.kind != _AUTO, setting.workers, setting.kind == "processes"
-
-        return min((each for each, speed in medians.items() if speed >= least), key=cost)
+        return min(
+            (each for each, speed in medians.items() if speed >= least),
+            key=lambda each: (each.kind != _AUTO, each.workers, each.kind == "processes"),
+        )
 
     def __str__(self) -> str:
         """The table of settings, those not tried, and the recommended one as a line to paste."""
