@@ -100,7 +100,7 @@ def diagnose(
     check_above("seconds", seconds, 0, " seconds")
     if t is not None:
         check_above("t", t, 0, " seconds")
-    return examine(loader, trainer_of(step, to_device), t, seconds, lambda done, total: None)
+    return Examination(loader, trainer_of(step, to_device), t, seconds).run()
 
 
 class FunctionTrainer:
@@ -148,24 +148,11 @@ def trainer_of(step: Any, to_device: Callable[[Any], Any] | None) -> Trainer | N
     return FunctionTrainer(step, to_device)
 
 
-def examine(
-    loader: Any,
-    trainer: Trainer | None,
-    t: float | None,
-    seconds: float,
-    progress: Progress,
-) -> Diagnosis:
-    """Diagnose a loader with any kind of trainer; ``progress`` is given rounds done and in all."""
-    with contextlib.closing(Examination(loader, trainer, t, seconds, progress)) as examination:
-        while examination.goes_on:
-            examination.round()
-        return examination.diagnosis
-
-
 class Examination:
-    """The measurements of one loader, by one thread; the arguments are those of ``examine``.
+    """The measurements of one loader with any kind of trainer, by one thread.
 
-    Call ``round`` while ``goes_on`` is true, then read ``diagnosis``; ``close`` ends all workers.
+    ``run`` calls ``round`` while ``goes_on`` is true, reads ``diagnosis``, and ends all workers by
+    ``close``. ``progress`` is given rounds done and in all.
     """
 
     def __init__(
@@ -174,7 +161,7 @@ class Examination:
         trainer: Trainer | None,
         t: float | None,
         seconds: float,
-        progress: Progress,
+        progress: Progress = lambda done, total: None,
     ) -> None:
         self._progress = progress
         self._trainer = trainer
@@ -201,6 +188,13 @@ class Examination:
         own_way = self._front_end is None or self._replaced
         others = not isinstance(trainer, FunctionTrainer)
         self._trained_on = loader if own_way and others else self._read
+
+    def run(self) -> Diagnosis:
+        """Measure until the figures are certain, or there are enough of them."""
+        with contextlib.closing(self):
+            while self.goes_on:
+                self.round()
+            return self.diagnosis
 
     def close(self) -> None:
         """End all workers."""

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from adapters.diagnosis.examination import ROUNDS, Examination, Progress, examine
+from adapters.diagnosis.examination import ROUNDS, Examination, Progress
 from adapters.diagnosis.front_end import (
     FRONT_ENDS,
     Examined,
@@ -73,7 +73,7 @@ def diagnose_script(
             examined = loader(), trainer()
         except (TypeError, ValueError) as error:
             return error
-        return examine(*examined, t, seconds, progress)
+        return Examination(*examined, t, seconds, progress).run()
 
     def in_loop(loader: Any, plain: Callable[[], Iterator[Any]]) -> Iterator[Any]:
         batches, settled = endless(loader, lambda _: plain()), settled_of(loader)
