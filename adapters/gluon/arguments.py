@@ -39,8 +39,9 @@ def check_workers(num_workers: Any, prefetch: Any, thread_pool: Any, timeout: An
     check_above("timeout", timeout, 0, " seconds")
 
 
-def check_device(ctx: Any, pin_memory: Any) -> None:
+def check_device(ctx: Any, pin_memory: Any, pin_device_id: Any) -> None:
     """Check the arguments about a device, and that there is one."""
+    check_integer("pin_device_id", pin_device_id, 0)
     _check_switch("pin_memory", pin_memory)
     if ctx is not None and not isinstance(ctx, mx.Context):
         raise TypeError(f"ctx must be an mxnet.Context such as mx.gpu(0), or None, got {ctx!r}")

@@ -186,7 +186,7 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         arguments.check_function("batchify_fn", batchify_fn, "samples")
         arguments.check_function("batch_transform", batch_transform, "batch")
         check_workers(num_workers, prefetch, thread_pool, timeout)
-        check_device(ctx, pin_memory)
+        check_device(ctx, pin_memory, pin_device_id)
         # MXNet's own constructor isn't called: it would start a pool.
         if isinstance(dataset, (str, os.PathLike)):
             dataset = open_guessed(dataset)
@@ -282,6 +282,11 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
             if not isinstance(self._plan.order, DrawnOrder):
                 self._plan.order = sampler.order
         return self
+
+    def __repr__(self) -> str:
+        size = getattr(self._batch_sampler, "_batch_size", None)
+        batches = f", batch_size={size}" if size else ""
+        return f"<{type(self).__name__} of {type(self._dataset).__name__}{batches}>"
 
     def __iter__(self) -> Iterator[Any]:
         if self._without_batches:

@@ -121,6 +121,10 @@ class Resume(TrainBegin, EpochBegin, BatchEnd, EpochEnd, TrainEnd):  # type: ign
         self.extra: dict[str, Any] = {}
         self.priority = np.inf  # As an event handler, run after the others.
 
+    def __repr__(self) -> str:
+        place = f"epoch {self._epoch}, batch {self._batch}"
+        return f"<{type(self).__name__} in {self._folder.path}: {place}>"
+
     # --- a loop ---
 
     def epochs(self, count: int, net: Any, trainer: Any) -> Generator[int, None, None]:

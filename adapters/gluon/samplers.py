@@ -95,8 +95,7 @@ def given_sampler(
     Checks which arguments exclude each other; a sampler also excludes ``ours``.
     """
     for name, value in (("sampler", sampler), ("batch_sampler", batch_sampler)):
-        iterable = hasattr(value, "__iter__") or hasattr(value, "__getitem__")
-        if value is not None and not iterable:
+        if value is not None and not _is_iterable(value):
             raise TypeError(
                 f"{name} must be an iterable of sample numbers, or of lists of them, got {value!r}"
             )
@@ -124,6 +123,10 @@ def given_sampler(
             f"last_batch must be one of 'keep', 'discard', or 'rollover', got {last_batch!r}"
         )
     return None if sampler is None else BatchSampler(sampler, batch_size, last_batch or "keep")
+
+
+def _is_iterable(value: Any) -> bool:
+    return hasattr(value, "__iter__") or hasattr(value, "__getitem__")
 
 
 def sampler_twin(batch_sampler: Any) -> Any:
@@ -169,6 +172,10 @@ def drawn_batches(
             samples: Any = next(batches, _END)
         if samples is _END:
             break
+        if not _is_iterable(samples):
+            raise TypeError(
+                f"batch_sampler must give a list of sample numbers for each batch, got {samples!r}"
+            )
         drawn += 1
         if drawn > first:
             # The sampler may reuse the list.

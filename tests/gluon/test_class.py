@@ -207,6 +207,8 @@ def test_subclass_finds_mxnets_attributes():
     assert gluon_loader(NUMBERS, 4)._num_workers == 0
     assert loader._batch_sampler._batch_size == 4
     assert [*loader._batch_sampler] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+    assert repr(loader) == "<DataLoader of ndarray, batch_size=4>"
+    assert repr(gluon_loader((NUMBERS,), batch_sampler=[[1]])) == "<DataLoader of ArrayDataset>"
 
 
 def test_subclass_whose_constructor_raises_ends_without_a_word(capfd):

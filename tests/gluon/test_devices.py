@@ -225,3 +225,5 @@ def test_ndarrays_are_shared_not_copied():
 def test_gpu_that_is_not_there_is_refused_at_once():
     with pytest.raises(ValueError, match=r"ctx must be a device of this machine.* got gpu\(99\)"):
         gluon_loader(np.zeros((4, 2)), 2, ctx=mx.gpu(99))
+    with pytest.raises(TypeError, match="pin_device_id must be an integer >= 0, got 'gpu'"):
+        gluon_loader(np.zeros((4, 2)), 2, pin_device_id="gpu")

@@ -343,6 +343,7 @@ def test_values_of_ones_own_are_kept(tmp_path):
         again = Resume(tmp_path, loader)
         assert list(again.epochs(2, net, trainer)) == []
     assert again.extra == {"best": 0.5}
+    assert repr(again) == f"<Resume in {tmp_path}: epoch 2, batch 0>"
 
 
 class Mixes(mx.gluon.contrib.estimator.EpochBegin):

@@ -153,7 +153,10 @@ def test_batch_sampler_may_fill_one_list_again_and_again(executor):
         assert [batch.asnumpy().tolist() for batch in loader] == [[n, n + 1] for n in range(10)]
 
 
-def test_sampler_that_ends_too_early_is_an_error():
+def test_sampler_that_ends_too_early_is_an_error_and_so_are_numbers_for_batches():
+    with pytest.raises(TypeError, match=r"batch_sampler must give a list .* got 1"):
+        next(iter(gluon_loader(NUMBERS, batch_sampler=[1, 2], num_workers=0)))
+
     class Short:
         def __iter__(self):
             return iter([[1], [2]])
