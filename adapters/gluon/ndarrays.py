@@ -21,7 +21,7 @@ import ctypes
 import functools
 import gc
 import pickle
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -41,7 +41,6 @@ DTYPES = frozenset(each for each in _ndarray._DTYPE_NP_TO_MX if isinstance(each,
 DTYPE_NAMES = ", ".join(sorted(np.dtype(dtype).name for dtype in DTYPES))
 
 _LEAVES = frozenset((int, float, str, np.ndarray, mx.nd.NDArray, mx.np.ndarray))
-_FILLED_AS_USUAL = {dict.update, dict.__setitem__, OrderedDict.update, OrderedDict.__setitem__}
 
 
 def as_ndarray(array: NDArray[Any], numpy_semantics: bool) -> Any:
@@ -118,43 +117,36 @@ def copy_into(row: NDArray[Any], array: Any) -> None:
 
 
 def map_members(function: Callable[[Any], Any], tree: Any, lists: bool = False) -> Any:
-    """Apply ``function`` to everything in nested lists, tuples and dicts.
+    """Apply ``function`` to everything in nested lists, tuples and dicts, also of subclasses.
 
-    Subclasses of tuple and dict that may be made or filled in another way are left whole. With
-    ``lists``, tuples become lists, as in MXNet's pinning.
+    Subclasses of tuple that aren't named tuples are left whole. With ``lists``, tuples become
+    lists, as in MXNet's pinning.
     """
     if type(tree) in _LEAVES:  # Saves a third of the time for a list of arrays.
         return function(tree)
-    if isinstance(tree, tuple) and (lists or type(tree) is tuple or hasattr(tree, "_fields")):
-        members = [map_members(function, member, lists) for member in tree]
-        if lists:
-            return members
-        return tuple(members) if type(tree) is tuple else type(tree)(*members)
-    if isinstance(tree, list):
+    if isinstance(tree, list) or (lists and isinstance(tree, tuple)):
         members = [map_members(function, member, lists) for member in tree]
         if lists or type(tree) is list:
             return members
         mapped: Any = copy.copy(tree)
         mapped[:] = members
         return mapped
-    if isinstance(tree, dict) and {type(tree).update, type(tree).__setitem__} <= _FILLED_AS_USUAL:
+    if type(tree) is tuple or (isinstance(tree, tuple) and hasattr(tree, "_fields")):
+        return tuple.__new__(type(tree), [map_members(function, member) for member in tree])
+    if isinstance(tree, dict):
         mapped = copy.copy(tree)  # Subclasses have an order or a default.
-        mapped.update((name, map_members(function, each, lists)) for name, each in tree.items())
+        # Their own ``update`` may add, as a Counter's, or refuse.
+        named = {name: map_members(function, each, lists) for name, each in tree.items()}
+        dict.update(mapped, named)
         return mapped
     return function(tree)
 
 
 def map_arrays(function: Callable[[Any], Any], tree: Any, lists: bool = False) -> Any:
-    """Apply ``function`` to every NDArray in nested lists, tuples and dicts of any class."""
-
-    def mapped(leaf: Any) -> Any:
-        if isinstance(leaf, tuple):
-            return type(leaf)([map_members(mapped, member, lists) for member in leaf])
-        if isinstance(leaf, dict):
-            return {name: map_members(mapped, each, lists) for name, each in leaf.items()}
-        return function(leaf) if isinstance(leaf, mx.nd.NDArray) else leaf
-
-    return map_members(mapped, tree, lists)
+    """Apply ``function`` to every NDArray in nested lists, tuples and dicts."""
+    return map_members(
+        lambda leaf: function(leaf) if isinstance(leaf, mx.nd.NDArray) else leaf, tree, lists
+    )
 
 
 # --- memory lent to MXNet ---
