@@ -102,12 +102,9 @@ class Pipeline:
     @property
     def users_code(self) -> list[Any]:
         """User objects and functions that make samples, one at a time."""
-        base: list[Any] = []
+        base = [] if self.columns is not None else [self.base]
         if self.records is not None:
-            base += self.records.users_code
-        elif self.columns is None:
-            # MXNet's data sets may wrap user data sets, or have a user transform.
-            base += [*parts_of(self.base), getattr(self.base, "_transform", None)]
+            base = list(self.records.users_code)
         return base + [each for op in self.ops if isinstance(op, PythonOp) for each in op.functions]
 
     @property
@@ -210,35 +207,6 @@ def pipeline_of(data: Any) -> Pipeline:
     columns = [column for column in map(_column, members) if column is not None]
     kept = columns if len(columns) == len(members) else None
     return Pipeline(data, kept, single)
-
-
-# What ``pipeline_of`` follows in a data set.
-_FOLLOWED: dict[type, tuple[str, ...]] = {
-    _dataset._LazyTransformDataset: ("_data", "_fn"),
-    _dataset._TransformFirstClosure: ("_fn",),
-    _dataset._SampledDataset: ("_dataset", "_indices"),
-    _dataset._FilteredDataset: ("_dataset", "_indices"),
-    _dataset.SimpleDataset: ("_data",),
-    ImageRecordDataset: ("_record", "_transform"),
-    MapSource: ("data",),
-    Subset: ("whole",),
-}
-
-
-def parts_of(data: Any) -> list[Any]:
-    """List the objects that make up a data set. If one is replaced, decompose it again."""
-    parts = [data]
-    for part in parts:
-        if isinstance(part, _dataset._DownloadedDataset):
-            parts += part._data, part._label, part._transform
-        elif type(part) is _dataset.ArrayDataset:
-            parts += part._data
-        elif isinstance(part, mx.gluon.Block):
-            for members in part._children, part._forward_hooks, part._forward_pre_hooks:
-                parts += members.values()
-        else:
-            parts += [getattr(part, name) for name in _FOLLOWED.get(type(part), ())]
-    return parts
 
 
 def numbered_source(pipeline: Pipeline, data: Any, looked_at: bool) -> Source:

@@ -37,7 +37,7 @@ from adapters.generators import (
 )
 from adapters.gluon.batchify import Treedef, batchify_default, is_known, packed
 from adapters.gluon.ndarrays import as_ndarray, map_arrays, map_members
-from adapters.gluon.pipeline import Pipeline, parts_of, pipeline_for
+from adapters.gluon.pipeline import Pipeline, pipeline_for
 from adapters.gluon.samplers import length_of
 from adapters.gluon.samples import (
     WHOLE_BATCH,
@@ -50,7 +50,7 @@ from adapters.gluon.samples import (
 )
 from adapters.gluon.stages import call
 from adapters.seeding import seed
-from adapters.user_code import name_of, owner_of
+from adapters.user_code import name_of
 
 _UNSEEDED: contextlib.nullcontext[frozenset[str]] = contextlib.nullcontext(frozenset())
 
@@ -74,7 +74,7 @@ class GluonPlan(Plan):
     batch_transform: Callable[..., Any] | None = None
     thread_safe: bool | None = None
     seeded: bool = False
-    """True to look for generators again when the data set or a transform has changed."""
+    """True to look for generators again in each pass, as a transform may be replaced."""
     begun: bool = False
     """True once a pass has begun."""
 
@@ -83,7 +83,6 @@ class GluonPlan(Plan):
         self._batchify_argument = generator_argument(self.batchify)
         self._remote = False
         self._size = length_of(self.data)
-        self._parts = self._current_parts()
         self._runner = Runner(self.pipeline, self.seed, isinstance(self.order, DrawnOrder))
         self._make_gates(
             [("dataset", each) for each in self.pipeline.users_code],
@@ -97,7 +96,7 @@ class GluonPlan(Plan):
 
     def __getstate__(self) -> dict[str, Any]:
         """State for a worker process, without the data set."""
-        return {**self.__dict__, "data": None, "_parts": [], "_remote": True}
+        return {**self.__dict__, "data": None, "_remote": True}
 
     # --- the plan ---
 
@@ -141,28 +140,14 @@ class GluonPlan(Plan):
         return decodes and not self._runner.runs and self._batches_itself
 
     def begin_pass(self) -> None:
-        """Take over changes of the data set and the semantics, and wait for its arrays."""
+        """Take over the semantics and changes of the data set, whose arrays are waited for."""
         self.semantics = (is_np_shape(), is_np_array())
-        self._size = length_of(self.data)
-        parts = self._current_parts()
-        unchanged = list(map(id, parts)) == list(map(id, self._parts))
-        if (self.changes_between_epochs or not self.begun) and not unchanged:
+        if self.changes_between_epochs or not self.begun:
             self.pipeline = pipeline_for(self.data, self.batchify)
             if self.seeded:
                 self.draws |= generators_used(*self.pipeline.users_code).possibly
             self.__post_init__()
         self.begun = True
-        for part in parts:
-            if isinstance(part, mx.nd.NDArray):  # MXNet may still be computing it.
-                part.wait_to_read()
-
-    def _current_parts(self) -> list[Any]:
-        """Objects that the data set consists of, and attributes of the user's among them."""
-        parts = parts_of(self.data)
-        for owner in map(owner_of, self.pipeline.users_code):
-            if not isinstance(owner, mx.gluon.Block):  # Keeps what its first call has built.
-                parts += list(getattr(owner, "__dict__", {}).values())
-        return parts
 
     def batch(self, key: BatchKey, allocate: Allocate) -> Assembled:
         """Compute a batch, ``(*arrays, Treedef)``. Errors' notes name the sample and the batch."""

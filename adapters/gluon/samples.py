@@ -9,9 +9,10 @@ called sample by sample. The result is a function of the seed, the epoch and the
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import mxnet as mx
@@ -78,7 +79,7 @@ def split(samples: list[Any], keys: Sequence[Any]) -> Members:
     return Members([list(members) for members in zip(*samples)], False)
 
 
-@dataclass(slots=True)
+@dataclass
 class Request:
     """Samples to make for a batch."""
 
@@ -92,8 +93,17 @@ class Request:
     """Global generators to seed before each call of user code."""
     first: int = 0
     """Position of the first sample in the batch."""
-    numbers: Any = field(init=False, default=None)
-    """Numbers that the random draws depend on, int64 ``(samples,)``; set by ``Runner.made``."""
+
+    @functools.cached_property
+    def numbers(self) -> NDArray[np.int64]:
+        """Numbers that the random draws depend on: positions in the batch if names aren't numbers.
+
+        int64 ``(samples,)``
+        """
+        numbers = integers(self.names)
+        if numbers is not None:
+            return numbers
+        return np.arange(len(self.names)) + self.first + (self.key.index << 24)
 
 
 class Runner:
@@ -118,11 +128,6 @@ class Runner:
             state = self._recorded(pipeline.records, request)
         elif pipeline.columns is not None:
             state = self.gathered(pipeline.columns, request.names, request.allocate)
-        if self.runs:
-            numbers = integers(request.names)
-            if numbers is None:  # Random numbers then depend on the positions in the batch.
-                numbers = np.arange(len(request.names)) + request.first + (request.key.index << 24)
-            request.numbers = numbers
         for place, run in enumerate(self.runs):
             if isinstance(run, NativeOp):
                 assert state is not None
@@ -283,9 +288,9 @@ class Runner:
             if len({len(each) if isinstance(each, tuple) else None for each in state}) > 1:
                 # Tuples of different lengths can't be split into columns.
                 results: list[Any] = []
-                for row, sample in enumerate(state):
-                    one = replace(request, names=names[row : row + 1], allocate=np.empty)
-                    one.numbers = request.numbers[row : row + 1]
+                for row, sample in enumerate(state, request.first):
+                    own = names[len(results) : len(results) + 1]
+                    one = replace(request, names=own, allocate=np.empty, first=row)
                     results += samples_of(self._staged(run, [sample], one, place))
                 return results
             state = split(state, names)
