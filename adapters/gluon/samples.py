@@ -70,7 +70,7 @@ def split(samples: list[Any], keys: Sequence[Any]) -> Members:
         return Members([samples], True)
     length = len(samples[0])
     for sample, key in zip(samples, keys):
-        if not isinstance(sample, tuple) or len(sample) != length:
+        if _length(sample) != length:
             size = len(sample) if isinstance(sample, tuple) else type(sample).__name__
             raise ValueError(
                 f"samples of a batch must be tuples of one length: sample {key!r} has {size}, "
@@ -176,7 +176,8 @@ class Runner:
                 if _is_flat(treedef):
                     return self._members(source, rows, treedef == 0)
             fetched = source.samples(own)  # Samples that aren't tuples of arrays.
-            return list(map(source.sample, own.tolist()) if fetched is None else fetched)
+            if fetched is not None:
+                return list(fetched)
         leaves = None if self._uneven else source.leaves
         if leaves is None or not _is_flat(source.treedef):
             samples = self._records(source, own, request)
@@ -282,51 +283,46 @@ class Runner:
         return results
 
     def _staged(self, run: NativeOp, state: State, request: Request, place: int) -> State:
-        """Run a stage on the samples, or on their first members."""
+        """Run a stage on the samples, or on their first members: all at once, or one by one."""
         stage, names = run.stage, request.names
-        if isinstance(state, list):
-            if len({len(each) if isinstance(each, tuple) else None for each in state}) > 1:
-                # Tuples of different lengths can't be split into columns.
-                results: list[Any] = []
-                for row, sample in enumerate(state, request.first):
-                    own = names[len(results) : len(results) + 1]
-                    one = replace(request, names=own, allocate=np.empty, first=row)
-                    results += samples_of(self._staged(run, [sample], one, place))
-                return results
-            state = split(state, names)
-        if not run.first and len(state.columns) > 1:
-            # MXNet passes all members of a tuple to a block, which can't take them.
-            return self._called([PythonOp((stage.block,))], state, request, place)
-        drawn = np.empty((len(names), 0))
-        if draws := stage.draws:
-            stream = sum(isinstance(each, NativeOp) for each in self.runs[:place])
-            drawn = uniforms(self._seed, request.key.epoch, request.numbers, stream, draws)
-        memory = request.allocate if place == len(self.runs) - 1 else np.empty
-        column, *others = state.columns
-        column = self._transformed(stage, column, drawn, memory, names)
-        # transform_first also unpacks a tuple of one.
-        return Members([column, *others], state.single or not others)
+        if not isinstance(state, list) or len({_length(sample) for sample in state}) == 1:
+            members = split(state, names) if isinstance(state, list) else state
+            column, *others = members.columns
+            if others and not run.first:
+                # MXNet passes all members of a tuple to a block, which can't take them.
+                return self._called([PythonOp((stage.block,))], members, request, place)
+            staged = self._staged_column(stage, column, request, place)
+            if staged is not None:
+                # transform_first also unpacks a tuple of one.
+                return Members([staged, *others], members.single or not others)
+        results: list[Any] = []
+        for row, sample in enumerate(samples_of(state)):
+            own = {"names": names[row : row + 1], "first": request.first + row}
+            one = replace(request, allocate=np.empty, **own)
+            results += samples_of(self._staged(run, [sample], one, place))
+        return results
 
-    def _transformed(
-        self, stage: Stage, column: Any, drawn: Any, memory: Allocate, names: Any
-    ) -> Column | list[Any]:
+    def _staged_column(
+        self, stage: Stage, column: Column | list[Any], request: Request, place: int
+    ) -> Column | list[Any] | None:
+        """Run a stage on items at once; None if they must be separate. A single one never is."""
         rows, kind = _stacked(column)
-        whole = None if rows is None else stage.batch(rows, drawn, memory)
-        if whole is not None:
-            return Column(whole, kind)
-        items: list[Any] = []
-        for place, item in enumerate(_items_of(column)):
-            if len(names) > 1:
-                one = slice(place, place + 1)
-                own = self._transformed(stage, [item], drawn[one], np.empty, names[one])
-                items += _items_of(own)
-                continue
-            try:
-                items.append(call(stage.block, item))
-            except BaseException as error:
-                note(error, f"in {type(stage.block).__name__}, sample {names[0]!r}")
-                raise
-        return items
+        if rows is not None:
+            drawn = np.empty((len(rows), 0))
+            if draws := stage.draws:
+                stream = sum(isinstance(each, NativeOp) for each in self.runs[:place])
+                drawn = uniforms(self._seed, request.key.epoch, request.numbers, stream, draws)
+            memory = request.allocate if place == len(self.runs) - 1 else np.empty
+            whole = stage.batch(rows, drawn, memory)
+            if whole is not None:
+                return Column(whole, kind)
+        if len(request.names) > 1:
+            return None
+        try:
+            return [call(stage.block, *_items_of(column))]
+        except BaseException as error:
+            note(error, f"in {type(stage.block).__name__}, sample {request.names[0]!r}")
+            raise
 
 
 def _runs(pipeline: Pipeline) -> list[NativeOp | list[PythonOp]]:
@@ -372,6 +368,11 @@ def _stacked(column: Column | list[Any]) -> tuple[NDArray[Any] | None, type]:
         if type(item) is not type(first) or item.shape != first.shape or item.dtype != first.dtype:
             return None, type(first)
     return np.stack([as_numpy(item) for item in column]), type(first)
+
+
+def _length(sample: Any) -> int | None:
+    """Number of members of a tuple; None for any other sample."""
+    return len(sample) if isinstance(sample, tuple) else None
 
 
 def _is_flat(treedef: Any) -> bool:
