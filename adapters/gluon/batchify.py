@@ -15,7 +15,7 @@ import mxnet as mx
 import numpy as np
 from mxnet.util import is_np_array
 
-from adapters.gluon.ndarrays import DTYPE_NAMES, DTYPES, as_ndarray, copy_into, map_members
+from adapters.gluon.ndarrays import DTYPES, as_ndarray, copy_into, map_members
 from adapters.ownership import Allocate, detach
 
 Remedy = Callable[[tuple[int, ...]], str]
@@ -77,8 +77,6 @@ def batchify_default(
     stacks NDArrays. ``keys`` and ``remedy(shape)`` are for errors.
     """
     if not single and all(type(column) is np.ndarray for column in columns):  # Takes 1 of 4 us.
-        for column in columns:
-            _check_dtype(column)
         return columns, _FLAT
     leaves: list[Any] = []
     try:
@@ -99,7 +97,6 @@ def _batched(items: Any, leaves: list[Any], remote: bool, allocate: Allocate) ->
         if isinstance(items[0], tuple):
             return [_batched(list(each), leaves, remote, allocate) for each in zip(*items)]
         items = _stacked(items, remote, allocate)
-    _check_dtype(items)
     leaves.append(items)
     return Leaf(len(leaves) - 1, "active")
 
@@ -152,14 +149,6 @@ def _outline(item: Any) -> str:
     if isinstance(item, tuple):
         return f"({', '.join(map(_outline, item))})"
     return f"of shape {np.shape(item)}"
-
-
-def _check_dtype(leaf: Any) -> None:
-    if isinstance(leaf, np.ndarray) and leaf.dtype.type not in DTYPES:
-        raise TypeError(
-            f"samples must be of a dtype that MXNet has, got {leaf.dtype}: use one of "
-            f"{DTYPE_NAMES}, or a batchify_fn of your own"
-        )
 
 
 def packed(

@@ -38,7 +38,6 @@ from adapters.images import pillow
 
 # Dtypes that nd.array accepts. MXNet has no others.
 DTYPES = frozenset(each for each in _ndarray._DTYPE_NP_TO_MX if isinstance(each, type))
-DTYPE_NAMES = ", ".join(sorted(np.dtype(dtype).name for dtype in DTYPES))
 
 _LEAVES = frozenset((int, float, str, np.ndarray, mx.nd.NDArray, mx.np.ndarray))
 
@@ -72,8 +71,10 @@ def as_ndarray(array: NDArray[Any], numpy_semantics: bool) -> Any:
 def _template(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
     """DLPack tensor for arrays of this shape and dtype; None if MXNet must copy them."""
     if dtype.type not in DTYPES:
+        names = ", ".join(sorted(np.dtype(each).name for each in DTYPES))
         raise TypeError(
-            f"MXNet has no arrays of dtype {dtype}: cast the samples to one of {DTYPE_NAMES}"
+            f"samples must be of a dtype that MXNet has, got {dtype}: use one of {names}, or a "
+            "batchify_fn of your own"
         )
     number = _ndarray.DLDataType.TYPE_MAP.get(dtype.name)
     if number is None or not all(shape):

@@ -111,16 +111,12 @@ class Pipeline:
     def gives_ndarrays(self) -> bool:
         """True if images of a source become NDArrays instead of NumPy arrays.
 
-        They do if MXNet's data set returns NDArrays, and before a block that accepts nothing else.
+        They do if MXNet's data set returns NDArrays, and before a block.
         """
         if self.base is not self.records or not self.ops:
             return self.base is not self.records
-        if isinstance(self.ops[0], NativeOp):
-            return True
-        block = self.ops[0].functions[0]
-        while isinstance(block, mx.gluon.nn.Sequential) and len(block):
-            block = block[0]
-        return isinstance(block, mx.gluon.HybridBlock)
+        op = self.ops[0]
+        return isinstance(op, NativeOp) or isinstance(op.functions[0], mx.gluon.Block)
 
     def explanation(self) -> Iterator[str]:
         """Yield a line for the base and for each op."""

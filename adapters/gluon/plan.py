@@ -118,11 +118,10 @@ class GluonPlan(Plan):
     def prefetch(self, key: BatchKey, elsewhere: bool) -> None:
         """Make a source of records start to fetch a batch's samples."""
         records = self.pipeline.records
-        if records is None or records is not self.pipeline.base or self.changes_between_epochs:
+        if records is None or not isinstance(self.order, Order):
             return
         numbers = self.pipeline.base_numbers(self.samples(key))
-        if isinstance(numbers, np.ndarray):
-            records.prefetch(numbers, elsewhere)
+        records.prefetch(np.asarray(numbers, np.int64), elsewhere=elsewhere)
         if not elsewhere:
             self._prefetch(key, asked=True)
 
@@ -190,25 +189,18 @@ class GluonPlan(Plan):
 
     def _made(self, request: Request) -> Assembled:
         state, skipped = self._samples(request)
-        try:
-            if self._batches_itself:
-                leaves, treedef = self._batchified(state, request, self._remote)
-            else:
-                epoch, index = request.key[:2]
-                seed(request.draws, self.seed, epoch, index, WHOLE_BATCH)
-                # The NumPy arrays of this package's functions become NDArrays.
-                ours = hasattr(self.batch_transform, "on_own_batch")
-                ours |= self.batch_transform is None and self._collates
-                make = functools.partial(self._of_functions, state, request)
-                with self._batch_gate:
-                    leaves, treedef = packed(make, self._remote, "active" if ours else "numpy")
-            return Assembled((*leaves, treedef), skipped)
-        except Exception as error:
-            if skipped:
-                note(
-                    error, f"on_error gave {skipped} of its samples, which must be like the others"
-                )
-            raise
+        if self._batches_itself:
+            leaves, treedef = self._batchified(state, request, self._remote)
+        else:
+            epoch, index = request.key[:2]
+            seed(request.draws, self.seed, epoch, index, WHOLE_BATCH)
+            # The NumPy arrays of this package's functions become NDArrays.
+            ours = hasattr(self.batch_transform, "on_own_batch")
+            ours |= self.batch_transform is None and self._collates
+            make = functools.partial(self._of_functions, state, request)
+            with self._batch_gate:
+                leaves, treedef = packed(make, self._remote, "active" if ours else "numpy")
+        return Assembled((*leaves, treedef), skipped)
 
     # --- samples ---
 

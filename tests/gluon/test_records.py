@@ -50,6 +50,17 @@ def test_random_crop_is_that_of_safe_sequence(tmp_path):
             np.testing.assert_array_equal(images.asnumpy(), expected)
 
 
+@pytest.mark.parametrize("executor", [THREADS, PROCESSES])
+def test_batches_ahead_are_prefetched(executor, tmp_path, monkeypatch):
+    source, asked = open_records(jpeg_file(tmp_path, "tfrecord"), decode=ImageDecoder(8)), set()
+    monkeypatch.setattr(type(source), "prefetch", lambda _, numbers, **__: asked.update(numbers))
+    for data, numbers in ((source, {*range(SIZE)}), (SimpleDataset(source).take(6), {*range(6)})):
+        asked.clear()
+        with opened(data, executor, 2) as loader:
+            list(loader)
+        assert asked == numbers
+
+
 @pytest.mark.parametrize(("decode", "executor"), [("image", "inline"), (ImageDecoder(8), THREADS)])
 def test_damaged_record_is_named_with_its_sample(decode, executor, tmp_path):
     path = jpeg_file(tmp_path, "tfrecord")
