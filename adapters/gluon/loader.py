@@ -1,4 +1,4 @@
-"""``gluon_loader``: a replacement for ``gluon.data.DataLoader``.
+"""``gluon_loader``: a replacement for ``gluon.data.DataLoader``, and its iterators.
 
 Each pass is a new epoch, even if the previous pass was abandoned. The state is that of the latest
 pass. Only one thread at a time may use a loader, but each of its iterators may be used in a
@@ -23,9 +23,9 @@ from adapters.alignment import aligned_empty
 from adapters.batch.arranging import blocks_of, check_shuffle, order_of
 from adapters.batch.blocks import Blocks
 from adapters.batch.order import DrawnOrder, Order, replayed_epoch, replayed_key
-from adapters.batch.plan import WHOLE, BatchKey, ResumedEpoch
+from adapters.batch.plan import WHOLE, Assembled, BatchKey, ResumedEpoch
 from adapters.batch.replacement import OnError, replacements_noted
-from adapters.engine import Engine, Waits, raise_as_itself
+from adapters.engine import Engine, Reading, Stream, Waits, raise_as_itself
 from adapters.generator_search import generators_used
 from adapters.generators import DECODE, Place, generator, generator_argument
 from adapters.gluon import samplers
@@ -36,8 +36,8 @@ from adapters.gluon.arguments import (
     is_auto,
     settings_of,
 )
-from adapters.gluon.iteration import Iteration, mover
-from adapters.gluon.pipeline import numbered_source, pipeline_for
+from adapters.gluon.ndarrays import map_arrays, take_back
+from adapters.gluon.pipeline import integers, numbered_source, pipeline_for
 from adapters.gluon.plan import GluonPlan
 from adapters.gluon.samples import FIRST_RUN
 from adapters.ranks import ShardArgument
@@ -52,6 +52,8 @@ if TYPE_CHECKING:
     from adapters.replaying import Replay
 
 _GLOBAL = frozenset({"numpy", "random"})
+# Lent arrays to check at the end of a pass, enough to include those of its last batches.
+_LEFT_BEHIND = 1000
 
 
 class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
@@ -175,10 +177,9 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         if isinstance(shuffle, str):  # Any other true value shuffles, as in MXNet.
             check_shuffle(shuffle)
         if batch_size is not None:
-            arguments.check_integer("batch_size", batch_size, 1)
-            batch_size = int(batch_size)
+            batch_size = arguments.check_integer("batch_size", batch_size, 1)
         if seed is not None:
-            arguments.check_integer("seed", seed, 0, " or None")
+            seed = arguments.check_integer("seed", seed, 0, " or None")
         if not isinstance(shard, mx.kvstore.KVStoreBase):
             arguments.check_shard(shard)
         arguments.check_on_error(on_error)
@@ -221,7 +222,7 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
                 len(dataset),
                 batch_size,
                 shuffle,
-                int(seed or 0),
+                seed or 0,
                 last_batch == "discard",
                 self._shard.part,
                 source=source,
@@ -244,7 +245,7 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
             pipeline,
             dataset,
             batch_transform=batch_transform,
-            seed=int(seed or 0),
+            seed=seed or 0,
             on_error=on_error,
             batchify=batchify,
             draws=used.possibly,
@@ -327,8 +328,7 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
 
     def set_epoch(self, epoch: int) -> None:
         """Make the next pass that of ``epoch``. A running pass is not changed."""
-        arguments.check_integer("epoch", epoch, 0)
-        self._move_to(int(epoch), 0)
+        self._move_to(arguments.check_integer("epoch", epoch, 0), 0)
 
     def state_dict(self) -> dict[str, int]:
         """Return the position, ``{"epoch": e, "batch": i}``; with ``shard``, in samples.
@@ -352,9 +352,9 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         """
         epoch, batch = position = self._with_shard()._position
         self._check_replay("state_dict", epoch, batch)
-        if self._order is None:
+        if (order := self._order) is None:
             return {"epoch": epoch, "batch": batch}
-        return self._order.state(position, self._resumed, self._shard.requested is not None)
+        return order.state(position, self._resumed, self._shard.requested is not None)
 
     def load_state_dict(self, state: dict[str, int]) -> None:
         """Make the next pass start at a saved position. Later passes are whole again.
@@ -371,13 +371,13 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         num_batches = functools.partial(samplers.count_of, sampler)
         if order is None:
             epoch, count = arguments.position_of(state, num_batches, "loader")
-            unit = "batch"
+            unit, start = "batch", (epoch, count, WHOLE)
         else:
             epoch, count, unit = order.count_in(state, num_batches, "loader")
+            start = order.start_after(epoch, count, unit)
         if unit == "batch" and count and self._shard.requested is not None:
             elastic = order is not None and order.elastic
             self._shard.warn_of_batches(state, sampler.order.consumed(1), elastic)
-        start = (epoch, count, WHOLE) if order is None else order.start_after(epoch, count, unit)
         self._check_replay("load_state_dict", *start[:2])
         self._move_to(*start)
 
@@ -405,9 +405,8 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         return obstacle
 
     def _check_replay(self, method: str, epoch: int, batch: int) -> None:
-        obstacle = self._obstacle
         begins = not batch and not (epoch and samplers.rolls_over(self._batch_sampler))
-        if obstacle is not None and not begins:
+        if not begins and (obstacle := self._obstacle) is not None:
             raise ValueError(
                 f"{method}: a pass can't be continued at batch {batch} of epoch {epoch}, as "
                 f"{obstacle}"
@@ -431,21 +430,20 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         """
         from adapters.replaying import Replay, numbers_used  # Few trainings need it.
 
-        arguments.check_integer("epoch", epoch, 0)
+        epoch, plan = arguments.check_integer("epoch", epoch, 0), self._plan
         if (obstacle := self._with_shard()._obstacle) is not None:
             raise ValueError(f"replay: no batch can be computed again, as {obstacle}")
-        epoch, plan, records = int(epoch), self._plan, self._plan.pipeline.records
+        records = plan.pipeline.records
         key = self._replayed(epoch, batch, state)
-        names = plan.samples(key)
-        try:
-            named = [int(name) for name in names]
-        except (TypeError, ValueError):
+        named = integers(plan.samples(key))
+        if named is None:
             raise ValueError(
-                f"batch_sampler must give numbers for a batch to be replayed, got {names!r}"
-            ) from None
+                "batch_sampler must give numbers for a batch to be replayed, got "
+                f"{plan.samples(key)!r}"
+            )
         with replacements_noted() as noted:
             made = self._computed(key)
-        numbers, replaced = numbers_used(named, noted)
+        numbers, replaced = numbers_used(named.tolist(), noted)
         origins = [
             records.origin(number, generator(plan.seed, epoch, number, DECODE))
             if records is not None
@@ -489,10 +487,10 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         A notebook shows a contact sheet, or a table if there are no images; ``print`` shows a
         table, and ``.save("sheet.png")`` writes the sheet.
         """
-        arguments.check_integer("batches", batches, 1)
+        count = arguments.check_integer("batches", batches, 1)
         sampler = samplers.sampler_twin(self._with_shard()._batch_sampler)
         with seeded(_GLOBAL):  # Of the sampler's, if it draws from them.
-            drawn = list(itertools.islice(samplers.drawn_batches(sampler, 0, 0), int(batches)))
+            drawn = list(itertools.islice(samplers.drawn_batches(sampler, 0, 0), count))
         keys = (BatchKey(0, index, names) for index, names in enumerate(drawn))
         return Peek(map(self._computed, keys))
 
@@ -531,3 +529,110 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
 
 
 gluon_loader = DataLoader
+
+
+class Iteration(Reading):
+    """Iterator returned by ``iter(loader)``. It keeps the loader and its workers alive.
+
+    Nothing happens before the first batch is requested.
+    """
+
+    def __init__(self, loader: DataLoader) -> None:
+        super().__init__(loader._engine)
+        self._loader = loader
+        self._epoch = -1  # Of a pass that hasn't begun.
+        self._count: int | None = None
+        """Number of batches in the epoch; None if unknown."""
+        self._delivered = 0
+        """Number after the last batch that was delivered."""
+        self._ahead: list[Any] = []
+
+    def _next(self) -> Any:
+        batch = self._ahead.pop() if self._ahead else self._fetch()
+        if isinstance(batch, BaseException):
+            raise batch
+        self._delivered += 1
+        if self._loader._copies_ahead and self._stream is not None and self._stream.ready:
+            try:
+                self._ahead.append(self._fetch())
+            except StopIteration:
+                pass
+            except Exception as error:  # Belongs to the next batch.
+                self._ahead.append(error)
+        self._loader._position = self._position
+        return batch
+
+    next = Reading.__next__
+
+    def __len__(self) -> int:
+        return len(self._loader)
+
+    @property
+    def _position(self) -> tuple[int, int]:
+        """``(epoch, batch)`` after the last delivered batch."""
+        if self._delivered == self._count:
+            return self._epoch + 1, 0
+        return self._epoch, self._delivered
+
+    def _begin(self) -> Stream | None:
+        """Start the stream. The pass after this one is the whole next epoch."""
+        loader, engine = self._loader, self._engine
+        plan, sampler = loader._plan, loader._batch_sampler
+        plan.begin_pass()
+        if plan.changes_between_epochs:
+            engine.refresh()
+        self._epoch, self._delivered = epoch, first = loader._next
+        self._count = count = samplers.count_of(sampler, epoch)
+        loader._position = self._position
+        loader._next = epoch + 1, 0
+        if epoch != loader._sampler_epoch:  # A pass within another one.
+            loader._set_sampler_epoch(epoch)
+        if isinstance(plan.order, DrawnOrder):
+            batches = samplers.drawn_batches(sampler, epoch, first, plan.thread_safe)
+            return engine.drawn_stream(epoch, batches, count, first)
+        if not count:
+            return None
+        self._left = count - first
+        return engine.stream(epoch, first, False, loader._resumed)
+
+    def _made(self, assembled: Assembled) -> Any:
+        *arrays, treedef = assembled.batch
+        del assembled
+        return self._loader._move(treedef.built(arrays, is_np_array()))
+
+    def _finish(self) -> None:
+        before, self._count = self._position, self._delivered
+        if self._loader._position == before:
+            self._loader._position = self._position
+        self.close()
+
+    def close(self) -> None:
+        """Drop the batches in flight. A batch already moved to the device is still delivered."""
+        if self._over:
+            return
+        super().close()
+        if self._epoch < 0:
+            return
+        self._engine.pause()
+        take_back(_LEFT_BEHIND)
+        # Set here, not before the next pass, so that a later set_epoch by the user counts.
+        self._loader._set_sampler_epoch(self._loader._next[0])
+
+
+def mover(ctx: Any, pin_memory: bool | Literal["auto"], pin_device_id: int) -> Callable[[Any], Any]:
+    """Return the function that moves batches to pinned memory and to a device, if requested.
+
+    MXNet copies asynchronously: using the arrays waits for it.
+    """
+    if pin_memory == "auto":
+        pin_memory = ctx is not None and ctx.device_type == "gpu"
+    pinned = mx.cpu_pinned(pin_device_id) if pin_memory else None
+
+    def move(batch: Any) -> Any:
+        if pinned is not None:  # This makes lists of tuples, as in MXNet.
+            batch = map_arrays(lambda array: array.as_in_context(pinned), batch, lists=True)
+        if ctx is not None:
+            batch = map_arrays(lambda array: array.as_in_context(ctx), batch)
+        return batch
+
+    return move
