@@ -60,10 +60,7 @@ def _check_switch(name: str, value: Any) -> None:
 
 
 def check_dataset(dataset: Any, counted: bool) -> None:
-    """Check that there are samples by number, ``counted`` ones without a sampler.
-
-    Arrays in a tuple must be equally long.
-    """
+    """Check that there are samples by number, ``counted`` ones without a sampler."""
     shape = getattr(dataset, "shape", None)
     if isinstance(shape, tuple) and not shape:
         raise TypeError(f"dataset must have samples, got a single number, {dataset!r:.200}")
@@ -79,11 +76,11 @@ def check_dataset(dataset: Any, counted: bool) -> None:
             raise TypeError(f"dataset as a tuple must hold arrays, got {dataset!r:.200}")
         if len(set(lengths)) > 1:
             raise ValueError(f"arrays of dataset must have equal lengths, got {lengths}")
-    elif isinstance(dataset, (str, os.PathLike)):
-        pass  # Checked when it is opened.
-    elif isinstance(dataset, bytes) or not (
-        hasattr(dataset, "__getitem__") and (hasattr(dataset, "__len__") or not counted)
-    ):
+        return
+    if isinstance(dataset, (str, os.PathLike)):
+        return  # Checked when it is opened.
+    has_samples = hasattr(dataset, "__getitem__") and (hasattr(dataset, "__len__") or not counted)
+    if isinstance(dataset, bytes) or not has_samples:
         raise TypeError(
             "dataset must be a Gluon data set, an array, a tuple of arrays, the path of a record "
             "file, or an object with __len__ and __getitem__, "
@@ -97,18 +94,12 @@ def is_auto(value: Any) -> bool:
 
 
 def settings_of(
-    plan: GluonPlan,
-    num_workers: Any,
-    thread_pool: Any,
-    prefetch: Any,
-    timeout: float,
-    used: Used,
+    plan: GluonPlan, num_workers: Any, thread_pool: Any, prefetch: Any, timeout: float, used: Used
 ) -> Settings:
-    """Worker settings for these arguments of a loader; ``timeout`` is in seconds.
+    """Worker settings for these arguments of a loader; ``used`` are generators of user functions.
 
-    ``used`` are the random generators that user functions use. Threads share the global generators
-    with the training loop, so a lock around the workers isn't enough: the loop's thread computes
-    these batches.
+    Threads share the global ones with the training loop, so a lock around the workers isn't enough:
+    the loop's thread computes these batches.
     """
     workers = num_workers if is_auto(num_workers) else max(0, num_workers)
     # A batch_transform alone doesn't justify processes, unless it uses global generators.

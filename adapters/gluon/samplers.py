@@ -99,25 +99,21 @@ def given_sampler(
             raise TypeError(
                 f"{name} must be an iterable of sample numbers, or of lists of them, got {value!r}"
             )
-    if sampler is not None or batch_sampler is not None:
-        for name, value in ours.items():
-            if value is not None:
-                raise ValueError(
-                    f"{name} must not be specified if sampler or batch_sampler is specified, got "
-                    f"{value!r:.100}: they say which samples come, so have them do what {name} "
-                    "would, or leave the order to shuffle and seed"
-                )
+    given = {"shuffle": shuffle or None, **ours} if sampler is not None else {}
     if batch_sampler is not None:
-        if batch_size is not None or shuffle or sampler is not None or last_batch is not None:
+        given = {"batch_size": batch_size, "shuffle": shuffle or None, "sampler": sampler}
+        given |= {"last_batch": last_batch, **ours}
+    for name, value in given.items():
+        if value is not None:
             raise ValueError(
-                "batch_size, shuffle, sampler and last_batch must not be specified if "
-                "batch_sampler is specified"
+                f"{name} must not be specified if sampler or batch_sampler is specified, got "
+                f"{value!r:.100}: they say which samples come, so have them do what {name} would, "
+                "or leave the order to shuffle and seed"
             )
+    if batch_sampler is not None:
         return batch_sampler
     if batch_size is None:
         raise ValueError("batch_size must be specified unless batch_sampler is specified")
-    if sampler is not None and shuffle:
-        raise ValueError("shuffle must not be specified if sampler is specified")
     if last_batch not in (None, "keep", "discard", "rollover"):
         raise ValueError(
             f"last_batch must be one of 'keep', 'discard', or 'rollover', got {last_batch!r}"

@@ -313,7 +313,7 @@ class Runner:
                 stream = sum(isinstance(each, NativeOp) for each in self.runs[:place])
                 drawn = uniforms(self._seed, request.key.epoch, request.numbers, stream, draws)
             memory = request.allocate if place == len(self.runs) - 1 else np.empty
-            whole = stage.batch(rows, drawn, memory)
+            whole = stage.function(stage.block, rows, drawn, memory)
             if whole is not None:
                 return Column(whole, kind)
         if len(request.names) > 1:

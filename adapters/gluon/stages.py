@@ -1,19 +1,20 @@
 """Gluon's image transforms on whole batches of images.
 
-A ``Stage`` replaces one block. ``batch`` transforms images of one shape as the block would each of
-them. If it returns None, even for one image, the block itself is called. Deterministic blocks give
-MXNet's values bit for bit, which the tests check. Random ones are given numbers that depend on the
-loader's seed, the epoch and the number of the sample, and don't use the global generators as
+A ``Stage`` replaces one block. Its function transforms images of one shape as the block would each
+of them. If it returns None, even for one image, the block itself is called. Deterministic blocks
+give MXNet's values bit for bit, which the tests check. Random ones are given numbers that depend on
+the loader's seed, the epoch and the number of the sample, and don't use the global generators as
 MXNet's blocks do.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 import threading
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import mxnet as mx
 import numpy as np
@@ -27,6 +28,8 @@ from adapters.images.kernel import load
 from adapters.ownership import Allocate
 
 Rows = NDArray[Any]
+Drawn = NDArray[np.float64]
+"""Random numbers in [0, 1), ``(batch, draws)``."""
 _FLOAT32 = np.dtype(np.float32)
 _building = threading.RLock()
 _built: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -46,154 +49,125 @@ def call(function: Any, *arguments: Any) -> Any:
     return result
 
 
-class Stage:
+class Stage(NamedTuple):
     """Batch version of one block."""
 
-    draws = 0
-    """Number of uniform random numbers needed for each sample."""
+    block: Any
+    function: Callable[[Any, Rows, Drawn, Allocate], Rows | None]
+    """``function(block, rows, drawn, allocate)`` transforms ``rows``, images ``(batch, ...)``,
+    which it doesn't change. The result is in memory from ``allocate``; None if that isn't possible.
+    """
+    draws: int
+    """Number of uniform random numbers needed for each sample, in ``drawn``."""
 
-    def __init__(self, block: Any) -> None:
-        self.block = block
 
-    def batch(self, rows: Rows, drawn: NDArray[np.float64], allocate: Allocate) -> Rows | None:
-        """Transform images, all of a batch or one.
-
-        Args:
-            rows: Images, ``(batch, ...)``; not changed.
-            drawn: Random numbers, float64 ``(batch, draws)``.
-            allocate: Allocates the result.
-
-        Returns:
-            The result in memory from ``allocate``; None if this isn't possible.
-        """
+def _to_tensor(block: Any, rows: Rows, drawn: Drawn, allocate: Allocate) -> Rows | None:
+    if rows.ndim != 4 or rows.dtype not in (np.uint8, np.float32):
         return None
-
-
-class _ToTensor(Stage):
-    def batch(self, rows: Rows, drawn: NDArray[np.float64], allocate: Allocate) -> Rows | None:
-        if rows.ndim != 4 or rows.dtype not in (np.uint8, np.float32):
-            return None
-        turned = rows.transpose(0, 3, 1, 2)
-        out = allocate(turned.shape, _FLOAT32)
-        kernel = load() if rows.dtype == np.uint8 and rows.size else None
-        if kernel is not None and rows.flags.c_contiguous and out.flags.carray:
-            kernel.floats(rows, len(rows), rows.shape[3], out)
-            return out
-        # Two passes are faster: dividing integers uses NumPy's small buffer (1.4x for 32x32x3).
-        np.copyto(out, turned)
-        np.divide(out, np.float32(255), out=out)
+    turned = rows.transpose(0, 3, 1, 2)
+    out = allocate(turned.shape, _FLOAT32)
+    kernel = load() if rows.dtype == np.uint8 and rows.size else None
+    if kernel is not None and rows.flags.c_contiguous and out.flags.carray:
+        kernel.floats(rows, len(rows), rows.shape[3], out)
         return out
+    # Two passes are faster: dividing integers uses NumPy's small buffer (1.4x for 32x32x3).
+    np.copyto(out, turned)
+    np.divide(out, np.float32(255), out=out)
+    return out
 
 
-class _Normalize(Stage):
-    def batch(self, rows: Rows, drawn: NDArray[np.float64], allocate: Allocate) -> Rows | None:
-        if rows.ndim != 4 or rows.dtype != np.float32 or rows.shape[1] not in (1, 3):
-            return None
-        mean, std = (
-            np.asarray(each, np.float32).reshape(-1, 1, 1)
-            for each in (self.block._mean, self.block._std)
-        )
-        if not {len(mean), len(std)} <= {1, rows.shape[1]}:
-            return None
-        out = allocate(rows.shape, _FLOAT32)
-        with np.errstate(all="ignore"):
-            np.subtract(rows, mean, out=out)
-            np.divide(out, std, out=out)
-        return out
+def _normalize(block: Any, rows: Rows, drawn: Drawn, allocate: Allocate) -> Rows | None:
+    if rows.ndim != 4 or rows.dtype != np.float32 or rows.shape[1] not in (1, 3):
+        return None
+    mean, std = (
+        np.asarray(each, np.float32).reshape(-1, 1, 1) for each in (block._mean, block._std)
+    )
+    if not {len(mean), len(std)} <= {1, rows.shape[1]}:
+        return None
+    out = allocate(rows.shape, _FLOAT32)
+    with np.errstate(all="ignore"):
+        np.subtract(rows, mean, out=out)
+        np.divide(out, std, out=out)
+    return out
 
 
-class _Cast(Stage):
-    def batch(self, rows: Rows, drawn: NDArray[np.float64], allocate: Allocate) -> Rows | None:
-        try:
-            dtype = np.dtype(self.block._dtype)
-        except TypeError:
-            return None
-        if dtype.type not in DTYPES:
-            return None
-        out = allocate(rows.shape, dtype)
-        with np.errstate(all="ignore"):
-            if rows.dtype == np.float64 and dtype == np.float16:
-                rows = rows.astype(np.float32)  # MXNet rounds twice.
-            np.copyto(out, rows, casting="unsafe")
-        return out
+def _cast(block: Any, rows: Rows, drawn: Drawn, allocate: Allocate) -> Rows | None:
+    try:
+        dtype = np.dtype(block._dtype)
+    except TypeError:
+        return None
+    if dtype.type not in DTYPES:
+        return None
+    out = allocate(rows.shape, dtype)
+    with np.errstate(all="ignore"):
+        if rows.dtype == np.float64 and dtype == np.float16:
+            rows = rows.astype(np.float32)  # MXNet rounds twice.
+        np.copyto(out, rows, casting="unsafe")
+    return out
 
 
-class _Resize(Stage):
-    def batch(self, rows: Rows, drawn: NDArray[np.float64], allocate: Allocate) -> Rows | None:
-        if rows.ndim != 4 or rows.dtype not in (np.uint8, np.float32):
-            return None
-        return _resized(self.block, rows, allocate) if rows.size else None
+def _resize(block: Any, rows: Rows, drawn: Drawn, allocate: Allocate) -> Rows | None:
+    if rows.ndim != 4 or rows.dtype not in (np.uint8, np.float32) or not rows.size:
+        return None
+    return _resized(block, rows, allocate)
 
 
-class _CenterCrop(Stage):
-    def batch(self, rows: Rows, drawn: NDArray[np.float64], allocate: Allocate) -> Rows | None:
-        width, height = self.block._args[0]
-        if rows.ndim != 4 or rows.shape[2] < width or rows.shape[1] < height:
-            return None
-        if (width, height) != (int(width), int(height)):
-            return None  # MXNet resizes the crop, or tries to.
-        width, height = int(width), int(height)
-        x, y = int((rows.shape[2] - width) / 2), int((rows.shape[1] - height) / 2)
-        return _cut(rows, x, y, width, height, allocate)
+def _center_crop(block: Any, rows: Rows, drawn: Drawn, allocate: Allocate) -> Rows | None:
+    width, height = block._args[0]
+    if rows.ndim != 4 or rows.shape[2] < width or rows.shape[1] < height:
+        return None
+    if (width, height) != (int(width), int(height)):
+        return None  # MXNet resizes the crop, or tries to.
+    width, height = int(width), int(height)
+    x, y = int((rows.shape[2] - width) / 2), int((rows.shape[1] - height) / 2)
+    return _cut(rows, x, y, width, height, allocate)
 
 
-class _CropResize(Stage):
-    def batch(self, rows: Rows, drawn: NDArray[np.float64], allocate: Allocate) -> Rows | None:
-        block = self.block
-        x, y, width, height = block._x, block._y, block._width, block._height
-        inside = rows.ndim == 4 and 0 <= x <= x + width <= rows.shape[2]
-        if not (inside and 0 <= y <= y + height <= rows.shape[1]) or is_np_array():
-            return None
-        if block._size:
-            return _resized(block, rows, allocate)
-        return _cut(rows, x, y, width, height, allocate)
+def _crop_resize(block: Any, rows: Rows, drawn: Drawn, allocate: Allocate) -> Rows | None:
+    x, y, width, height = block._x, block._y, block._width, block._height
+    inside = rows.ndim == 4 and 0 <= x <= x + width <= rows.shape[2]
+    if not (inside and 0 <= y <= y + height <= rows.shape[1]) or is_np_array():
+        return None
+    if block._size:
+        return _resized(block, rows, allocate)
+    return _cut(rows, x, y, width, height, allocate)
 
 
-class _Flip(Stage):
-    draws = 1
-
-    def __init__(self, block: Any, axis: int) -> None:
-        super().__init__(block)
-        self._axis = axis
-
-    def batch(self, rows: Rows, drawn: NDArray[np.float64], allocate: Allocate) -> Rows | None:
-        if rows.ndim != 4:
-            return None
-        out = allocate(rows.shape, rows.dtype)
-        np.copyto(out, rows)
-        flipped = drawn[:, 0] < 0.5
-        out[flipped] = np.flip(rows[flipped], 1 + self._axis)
-        return out
+def _flip(axis: int, block: Any, rows: Rows, drawn: Drawn, allocate: Allocate) -> Rows | None:
+    if rows.ndim != 4:
+        return None
+    out = allocate(rows.shape, rows.dtype)
+    np.copyto(out, rows)
+    flipped = drawn[:, 0] < 0.5
+    out[flipped] = np.flip(rows[flipped], axis)
+    return out
 
 
-class _RandomResizedCrop(Stage):
-    # Ten tries of area and ratio, and one position.
-    draws = 22
+def _random_resized_crop(block: Any, rows: Rows, drawn: Drawn, allocate: Allocate) -> Rows | None:
+    if rows.ndim != 4:
+        return None
+    width, height = block._args[0]
+    out = allocate((len(rows), height, width, rows.shape[3]), rows.dtype)
+    for row, target, numbers in zip(rows, out, drawn):
+        copy_into(target, _cropped(block, as_ndarray(row, is_np_array()), numbers))
+    return out
 
-    def batch(self, rows: Rows, drawn: NDArray[np.float64], allocate: Allocate) -> Rows | None:
-        if rows.ndim != 4:
-            return None
-        width, height = self.block._args[0]
-        out = allocate((len(rows), height, width, rows.shape[3]), rows.dtype)
-        for row, target, numbers in zip(rows, out, drawn):
-            copy_into(target, self._cropped(as_ndarray(row, is_np_array()), numbers))
-        return out
 
-    def _cropped(self, image: Any, drawn: NDArray[np.float64]) -> Any:
-        size, area, ratio, interpolation = self.block._args
-        if not isinstance(area, (tuple, list)):
-            area = (area, 1.0)
-        height, width = image.shape[:2]
-        least, most = math.log(ratio[0]), math.log(ratio[1])
-        for first, second in drawn[:20].reshape(10, 2):
-            target = (area[0] + (area[1] - area[0]) * first) * height * width
-            aspect = math.exp(least + (most - least) * second)
-            w, h = round(math.sqrt(target * aspect)), round(math.sqrt(target / aspect))
-            if 0 < w <= width and 0 < h <= height:
-                x = int((width - w + 1) * drawn[20])
-                y = int((height - h + 1) * drawn[21])
-                return mx.image.fixed_crop(image, x, y, w, h, size, interpolation)
-        return mx.image.center_crop(image, size, interpolation)[0]
+def _cropped(block: Any, image: Any, drawn: Drawn) -> Any:
+    size, area, ratio, interpolation = block._args
+    if not isinstance(area, (tuple, list)):
+        area = (area, 1.0)
+    height, width = image.shape[:2]
+    least, most = math.log(ratio[0]), math.log(ratio[1])
+    for first, second in drawn[:20].reshape(10, 2):
+        target = (area[0] + (area[1] - area[0]) * first) * height * width
+        aspect = math.exp(least + (most - least) * second)
+        w, h = round(math.sqrt(target * aspect)), round(math.sqrt(target / aspect))
+        if 0 < w <= width and 0 < h <= height:
+            x = int((width - w + 1) * drawn[20])
+            y = int((height - h + 1) * drawn[21])
+            return mx.image.fixed_crop(image, x, y, w, h, size, interpolation)
+    return mx.image.center_crop(image, size, interpolation)[0]
 
 
 def _resized(block: Any, rows: Rows, allocate: Allocate) -> Rows | None:
@@ -219,9 +193,7 @@ def _cut(rows: Rows, x: int, y: int, width: int, height: int, allocate: Allocate
 # --- random numbers ---
 
 
-def uniforms(
-    seed: int, epoch: int, numbers: NDArray[np.int64], stream: int, count: int
-) -> NDArray[np.float64]:
+def uniforms(seed: int, epoch: int, numbers: NDArray[np.int64], stream: int, count: int) -> Drawn:
     """Draw ``count`` uniform numbers in [0, 1) for each sample, float64 ``(batch, count)``.
 
     Uses SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014)
@@ -230,25 +202,23 @@ def uniforms(
     start = np.random.SeedSequence((seed, epoch, stream)).generate_state(2, np.uint64)
     state = mix_64(np.asarray(numbers, np.uint64) * GOLDEN + start[0]) ^ start[1]
     steps = np.arange(1, count + 1, dtype=np.uint64) * GOLDEN
-    drawn: NDArray[np.float64] = (mix_64(state[:, None] + steps) >> np.uint64(11)) * 2.0**-53
+    drawn: Drawn = (mix_64(state[:, None] + steps) >> np.uint64(11)) * 2.0**-53
     return drawn
 
 
-# --- the known blocks ---
-
-
-STAGES: dict[type, Callable[[Any], Stage]] = {
-    transforms.ToTensor: _ToTensor,
-    transforms.Normalize: _Normalize,
-    transforms.Cast: _Cast,
-    transforms.Resize: _Resize,
-    transforms.CenterCrop: _CenterCrop,
-    transforms.CropResize: _CropResize,
-    transforms.RandomFlipLeftRight: lambda block: _Flip(block, 1),
-    transforms.RandomFlipTopBottom: lambda block: _Flip(block, 0),
-    transforms.RandomResizedCrop: _RandomResizedCrop,
+STAGES: dict[type, tuple[Callable[..., Rows | None], int]] = {
+    transforms.ToTensor: (_to_tensor, 0),
+    transforms.Normalize: (_normalize, 0),
+    transforms.Cast: (_cast, 0),
+    transforms.Resize: (_resize, 0),
+    transforms.CenterCrop: (_center_crop, 0),
+    transforms.CropResize: (_crop_resize, 0),
+    transforms.RandomFlipLeftRight: (functools.partial(_flip, 2), 1),
+    transforms.RandomFlipTopBottom: (functools.partial(_flip, 1), 1),
+    transforms.RandomResizedCrop: (_random_resized_crop, 22),  # Ten areas and ratios, one position.
 }
-"""Stage for each block class. Subclasses of a block don't use it. Users may add entries."""
+"""Function and draws of the ``Stage`` for each block class, but not for its subclasses. Users may
+add entries."""
 
 _CONTAINERS = (transforms.Compose, mx.gluon.nn.HybridSequential, mx.gluon.nn.Sequential)
 
@@ -265,6 +235,6 @@ def stages_of(function: Any) -> list[Stage | Any] | None:
     if function._forward_hooks or function._forward_pre_hooks or replaced:
         return None
     if kind in STAGES:
-        return [STAGES[kind](function)]
+        return [Stage(function, *STAGES[kind])]
     found = [each for child in function._children.values() for each in stages_of(child) or [child]]
     return found if any(isinstance(each, Stage) for each in found) else None
