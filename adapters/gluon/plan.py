@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import mxnet as mx
 import numpy as np
 from mxnet.util import is_np_array, is_np_shape, np_array, set_np_shape
 
@@ -277,9 +276,8 @@ class GluonPlan(Plan):
             if own is not None:
                 batch = map_arrays(lambda array: array.asnumpy(), batch)
             elif function is not None and self._collates:
-                semantics = is_np_array()
                 batch = map_members(
-                    lambda leaf: as_ndarray(leaf, semantics) if is_known(leaf) else leaf, batch
+                    lambda leaf: as_ndarray(leaf, is_np_array()) if is_known(leaf) else leaf, batch
                 )
         else:
             leaves, treedef = self._batchified(state, request, remote=own is not None)
@@ -287,10 +285,7 @@ class GluonPlan(Plan):
         if function is None:
             return batch
         rng_of = functools.partial(generator, self.seed, epoch, index, BATCH_TRANSFORM)
-        if own is not None:
-            function = own
-        elif isinstance(function, mx.gluon.Block):
-            function = functools.partial(call, function)
+        function = functools.partial(call, function) if own is None else own
         request.place.batch(BATCH_TRANSFORM)
         try:
             transformed = call_with(rng_of, self._argument, function, batch)

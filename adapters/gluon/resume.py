@@ -7,9 +7,6 @@ has no batches.
 Parameters are matched by their order in the net. Their names (without numbers, which differ between
 processes), shapes and dtypes must equal the saved ones. A ``Trainer`` sorts them by name, so that
 ``dense10`` comes before ``dense9``, and its states are put into its present order.
-
-A ``Trainer`` writes and reads its states only by file name. It gets a file in memory, which needs
-no disk space and vanishes with the process.
 """
 
 from __future__ import annotations
@@ -101,7 +98,7 @@ class Resume(TrainBegin, EpochBegin, BatchEnd, EpochEnd, TrainEnd):  # type: ign
         keep: int = 2,
         seed: int | None = None,
     ) -> None:
-        check_integer("keep", keep, 1)
+        keep = check_integer("keep", keep, 1)
         if seed is not None:
             check_integer("seed", seed, 0)
         if not isinstance(loader, DataLoader):
@@ -111,11 +108,9 @@ class Resume(TrainBegin, EpochBegin, BatchEnd, EpochEnd, TrainEnd):  # type: ign
             )
         self._loader = loader
         self._schedule = Schedule(every)
-        self._folder = CheckpointDir(local_path(folder, "folder"), int(keep))
+        self._folder = CheckpointDir(local_path(folder, "folder"), keep)
         self._lock = Lock(self._folder.path)
         self._seed = seed
-        self._net: Any = None
-        self._trainer: Any = None
         self._epoch = self._batch = 0
         self._trained = False
         self.extra: dict[str, Any] = {}
@@ -163,7 +158,7 @@ class Resume(TrainBegin, EpochBegin, BatchEnd, EpochEnd, TrainEnd):  # type: ign
             self._save()
         self._seed_batch()
 
-    # --- an Estimator, whose handlers go through the same epochs ---
+    # --- handlers of an Estimator ---
 
     def train_begin(self, estimator: Any, *args: Any, **kwargs: Any) -> None:
         """Restore the saved state at the start of ``fit``."""
@@ -332,10 +327,8 @@ class Resume(TrainBegin, EpochBegin, BatchEnd, EpochEnd, TrainEnd):  # type: ign
     def _place(self) -> dict[str, int]:
         """State of the loader; between epochs, an abandoned pass counts as a whole one."""
         state: dict[str, int] = self._loader.state_dict()
-        done = [value for name, value in state.items() if name != "epoch"]
-        if self._batch or not any(done):
-            return state
-        return {**dict.fromkeys(state, 0), "epoch": state["epoch"] + 1}
+        epoch, done = state.values()
+        return dict(zip(state, (epoch + 1, 0))) if done and not self._batch else state
 
     def _made(self) -> dict[str, Any]:
         """Fingerprint of the net, the trainer and the seed."""
@@ -402,7 +395,7 @@ def _reordered(states: bytes, numbers: list[int]) -> bytes:
 
 @contextlib.contextmanager
 def _file() -> Iterator[Path]:
-    """Yield the path of a file in memory, which is removed afterwards."""
+    """Yield the path of a file in memory: a ``Trainer`` saves its states only by file name."""
     file = os.memfd_create("adapters-states")
     try:
         yield Path(f"/proc/self/fd/{file}")

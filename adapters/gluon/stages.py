@@ -35,16 +35,16 @@ _building = threading.RLock()
 _built: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
-def call(function: Any, *arguments: Any) -> Any:
+def call(function: Any, *arguments: Any, **named: Any) -> Any:
     """Call a user's function or block. May be called from any thread.
 
     In its first call, a block builds its graph, with names from a scope that all threads share. Two
     threads that do so at once fail or get each other's names. So one block at a time is built.
     """
     if not isinstance(function, mx.gluon.Block) or function in _built:
-        return function(*arguments)
+        return function(*arguments, **named)
     with _building:
-        result = function(*arguments)
+        result = function(*arguments, **named)
         _built.add(function)
     return result
 
