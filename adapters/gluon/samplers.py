@@ -215,16 +215,12 @@ def obstacle_to_replay(batch_sampler: Any, seeded: bool) -> str | None:
         drawn = batch_sampler.is_random and not seeded
         return "the seed of its order is drawn from numpy.random: give seed=..." if drawn else None
     sampler = getattr(batch_sampler, "_sampler", None)
-    if type(sampler) is RandomSampler:
-        given = ", which seed has no say in" if seeded else ""
+    if type(sampler) is RandomSampler or any(map(draws_unseeded, (batch_sampler, sampler))):
+        kind = type(batch_sampler if sampler is None else sampler).__name__
         return (
-            f"its order is drawn from numpy.random{given}: give batch_size=..., shuffle=True and "
-            "seed=... in its place"
-        )
-    if any(draws_unseeded(each) for each in (batch_sampler, sampler)):
-        return (
-            "its order is drawn from a generator of the whole process by a sampler of your own: "
-            "have it seed one of its own by the epoch that set_epoch(epoch) would give it"
+            f"its order is drawn from the process's generators by {kind}, which seed has no "
+            "say in: give batch_size=..., shuffle=True and seed=... in its place, or have it seed "
+            "one of its own by the epoch that its set_epoch(epoch) gets"
         )
     if isinstance(batch_sampler, Iterator):
         return "its batch_sampler is an iterator, which can be read only once: give a list"

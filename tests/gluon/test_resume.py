@@ -195,7 +195,11 @@ REFUSED: dict[str, Any] = {
         {"sampler": mx.gluon.data.RandomSampler(SIZE), "seed": 3},
         "which seed has no say in: give batch_size=..., shuffle=True and seed",
     ),
-    "a sampler that draws": (NUMBERS, {"sampler": Drawing(), "seed": 3}, "a sampler of your own"),
+    "a sampler that draws": (
+        NUMBERS,
+        {"sampler": Drawing(), "seed": 3},
+        "by Drawing, .* set_epoch",
+    ),
     "rollover of a sampler": (
         NUMBERS,
         {"last_batch": "rollover", "sampler": SequentialSampler(SIZE), "seed": 3},
