@@ -89,7 +89,7 @@ def check_dataset(dataset: Any, counted: bool) -> None:
 
 
 def is_auto(value: Any) -> bool:
-    """True for ``"auto"``; arrays are compared with nothing."""
+    """True for ``"auto"``."""
     return isinstance(value, str) and value == "auto"
 
 

@@ -87,10 +87,9 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         prefetch: Limit of batches that are ready ahead; by default 2 per worker.
         thread_pool: Use threads (True) or processes (False) as workers. ``"auto"`` uses threads if
             the work is done a batch at a time, and processes for your own functions. A fixed number
-            of processes sees the data set as it was when they started. Threads share the generators
-            of ``random``, ``numpy.random`` and MXNet with the training loop. So if your own
-            function names one of these, threads aren't used: batches are computed when they are
-            requested, and a line is logged.
+            of processes sees the data set as it was when they started. If your own function names
+            ``random``, ``numpy.random`` or MXNet's generator, which threads share with the training
+            loop, batches are computed when they are requested, and a line is logged.
         timeout: Seconds to wait for a batch from the workers before an error. New processes have a
             minute more.
         ctx: Device to move the batches to; None for the CPU, whatever the current context is. The
@@ -101,9 +100,8 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         shard: ``(index, count)``: take that part of the one global order. All shards have the same
             number of samples; up to ``count - 1`` samples are left out per pass. A kvstore: take
             the part of its ``rank`` among its ``num_workers``. ``"auto"``: the part of this
-            process, from a framework or the launcher, see docs/scale.md; it is determined here, or
-            else at the first use. With ``shuffle``, all shards need the same ``seed``. Excludes
-            ``sampler`` and ``batch_sampler``.
+            process, see docs/scale.md, determined here or at the first use. With ``shuffle``, all
+            shards need the same ``seed``. Excludes ``sampler`` and ``batch_sampler``.
         on_error: Handling of a sample that can't be fetched or transformed. ``"raise"``; ``"skip"``
             to take the sample with the next higher number that can be read (counted, and logged at
             the end of the pass); or ``on_error(exception, sample_number)``, which returns a
@@ -128,10 +126,10 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
 
     A loader that loads the ``state_dict()`` of another one resumes there with the same batches,
     also in a new process and with other workers. A ``seed`` is needed if anything is random. Your
-    own sampler is iterated from its start, so it must give the same numbers again. Its
-    ``set_epoch``, if it has one, is called with the next epoch after each finished or abandoned
-    pass, and by the loader's ``set_epoch`` and ``load_state_dict``. After a ``break``, a new pass
-    is the next epoch; the state still names the next batch of the abandoned pass.
+    own sampler must give the same numbers again. Its ``set_epoch``, if it has one, is called with
+    the next epoch after each finished or abandoned pass, and by the loader's ``set_epoch`` and
+    ``load_state_dict``. After a ``break``, a new pass is the next epoch; the state still names the
+    next batch of the abandoned pass.
 
     While iterating, an exception in the data set, a transform or ``batchify_fn`` arrives as its own
     type, with the number of the sample in its notes. ``WorkerError`` is raised if worker processes
@@ -266,11 +264,10 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         self._move = mover(ctx, pin_memory, pin_device_id)
         # A batch is transferred while the previous one is used.
         self._copies_ahead = ctx is not None and ctx != mx.cpu(0)
-        self._next, self._resumed = (0, 0), WHOLE
-        self._position = (0, 0)
-        """``(epoch, batch)`` after the last delivered batch of the latest pass."""
-        self._sampler_epoch = 0
-        """Epoch that the sampler got last, by its ``set_epoch``."""
+        self._next = self._position = (0, 0)
+        """``(epoch, batch)`` of the next pass, and after the last batch of the latest one."""
+        self._resumed = WHOLE
+        self._sampler_epoch = 0  # As its ``set_epoch`` got it last.
         self._without_batches = False  # True makes the next pass empty: the training has ended.
         self._engine = Engine(self._plan, self._settings)
 
@@ -540,11 +537,8 @@ class Iteration(Reading):
     def __init__(self, loader: DataLoader) -> None:
         super().__init__(loader._engine)
         self._loader = loader
-        self._epoch = -1  # Of a pass that hasn't begun.
-        self._count: int | None = None
-        """Number of batches in the epoch; None if unknown."""
-        self._delivered = 0
-        """Number after the last batch that was delivered."""
+        self._epoch, self._delivered = -1, 0  # Of a pass that hasn't begun.
+        self._count: int | None = None  # Of the epoch's batches, if known.
         self._ahead: list[Any] = []
 
     def _next(self) -> Any:

@@ -260,11 +260,10 @@ def in_range(names: Sequence[Any] | NDArray[np.int64], size: int) -> NDArray[np.
             f"samples of arrays and records must be named by integers, got {list(names)[:3]!r}: "
             "give a data set of your own, whose __getitem__ takes that"
         )
-    least, most = int(numbers.min()), int(numbers.max())
-    if least < -size or most >= size:
-        wrong = most if most >= size else least
-        raise IndexError(f"sample {wrong} was asked of a data set of {size}")
-    return np.where(numbers < 0, numbers + size, numbers) if least < 0 else numbers
+    wrong = numbers[(numbers < -size) | (numbers >= size)]
+    if wrong.size:
+        raise IndexError(f"sample {wrong[0]} was asked of a data set of {size}")
+    return np.where(numbers < 0, numbers + size, numbers)
 
 
 # --- record files of MXNet's data sets ---
@@ -278,11 +277,9 @@ def _image_source(data: Any) -> RecordSource | None:
     if data._flag != 1 or not all(map(find_spec, ("cv2", "simplejpeg"))):
         return None
     offsets = [data._record.idx[key] for key in data._record.keys]
-    # Offsets that no file can have, negative or from 2^63 on, become -1.
-    own = np.array([at if 0 <= at < 1 << 63 else -1 for at in offsets], np.int64)
     try:
-        shard = Shard(data.filename, "recordio", False, Index(own, None))
-    except OSError:
+        shard = Shard(data.filename, "recordio", False, Index(np.array(offsets, np.int64), None))
+    except (OSError, OverflowError):  # No file has offsets of more than 63 bits.
         return None
     return RecordSource(RecordFiles.of([shard]), Images(None, {}))
 

@@ -234,11 +234,8 @@ class Runner:
     ) -> list[Any]:
         """Run the user's functions on each sample; without a ``state``, of the base.
 
-        The ``place`` of the run separates the draws of one sample.
-
-        If a data set or a transform fills one buffer for every sample, the last sample would appear
-        everywhere in a batch. So if samples of the first batch share memory, all samples are
-        copied. Until that is known, copies are made, too.
+        The ``place`` of the run separates the draws of one sample. If a data set or a transform
+        fills one buffer for every sample, the first batch shows it, and all samples are copied.
         """
         names, copies = request.names, self._copies.get(place)
         if copies is None and len(names) == 1:
@@ -380,22 +377,15 @@ def _is_flat(treedef: Any) -> bool:
     return treedef == 0 or (type(treedef) is tuple and treedef == tuple(range(len(treedef))))
 
 
-# --- the global generators, for user code ---
-
-# User code may draw from ``random``, ``numpy.random`` or MXNet's generator. If it runs inline or in
-# a worker process, its draws depend on the same values as a stage's. MXNet's generator can't be
-# read, so it is seeded again with a number drawn from it, only if the code seems to use it. Seeding
-# it takes 1.2 ms (MXNet 1.9.1 fills 1,024 states), so it is seeded once per batch, the others once
-# per sample.
-
-
 @contextlib.contextmanager
 def seeded_batch(
     used: frozenset[str], own_seed: int, epoch: int, index: int, restore: bool
 ) -> Iterator[frozenset[str]]:
     """Seed the global generators that the code may use for a batch, and restore them at the end.
 
-    Yields those to seed for each sample. MXNet's generator needs no restoring in worker processes.
+    Yields those to seed for each sample. Seeding MXNet's takes 1.2 ms (1.9.1 fills 1,024 states),
+    so it is seeded once per batch. It can't be read: it is seeded again with a number drawn from
+    it, but not in worker processes.
     """
     per_sample = used - {"mxnet"}
     with seeded(used):  # One thread at a time, also for MXNet's generator alone.
