@@ -167,11 +167,9 @@ def test_refreshing_a_loader_changes_nothing():
 
 
 def test_gluon_loader_can_stand_for_mxnets_class():
-    assert isinstance(gluon_loader(NUMBERS, 2, num_workers=0), gluon_loader)
-    assert isinstance(gluon_loader(NUMBERS, 2, num_workers=0), DataLoader)
     assert isinstance(gluon_loader(NUMBERS, 2, num_workers=0), mx.gluon.data.DataLoader)
     assert not isinstance(mx.gluon.data.DataLoader(NUMBERS, 2), DataLoader)
-    assert adapters.gluon_loader is gluon_loader
+    assert adapters.gluon_loader is gluon_loader is DataLoader
 
 
 class Doubled(DataLoader):
@@ -195,7 +193,6 @@ def test_subclass_may_change_what_a_loop_is_given():
         assert values(loader) == [[0, 2, 4, 6], [8, 10, 12, 14], [16, 18]]
         assert values(loader) == values(loader)
         assert (len(loader), loader.before) == (6, "set before")
-        assert isinstance(loader, gluon_loader)
 
 
 def test_subclass_finds_mxnets_attributes():
@@ -204,8 +201,7 @@ def test_subclass_finds_mxnets_attributes():
     del expected["_batch_sampler"], expected["auto_reload"], expected["_iter"]
     loader = gluon_loader(NUMBERS, 4, **arguments)
     assert {name: getattr(loader, name) for name in expected} == expected
-    assert gluon_loader(NUMBERS, 4)._num_workers == 0
-    assert loader._batch_sampler._batch_size == 4
+    assert (gluon_loader(NUMBERS, 4)._num_workers, loader._batch_sampler._batch_size) == (0, 4)
     assert [*loader._batch_sampler] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
     assert repr(loader) == "<DataLoader of ndarray, batch_size=4>"
     assert repr(gluon_loader((NUMBERS,), batch_sampler=[[1]])) == "<DataLoader of ArrayDataset>"

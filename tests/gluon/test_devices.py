@@ -43,8 +43,7 @@ def test_ndarray_and_its_view_keep_the_memory_for_each_other():
     view = as_numpy(as_ndarray(np.arange(1000.0), False) * 2)
     others = [mx.nd.zeros(1000, dtype="float64") for _ in range(50)]
     mx.nd.waitall()
-    assert view.tolist() == [2.0 * i for i in range(1000)]
-    assert len(others) == 50
+    assert (view.tolist(), len(others)) == ([2.0 * i for i in range(1000)], 50)
 
 
 @every_quick_executor
