@@ -103,6 +103,8 @@ class Plan(abc.ABC):
     """True if several threads may run user code; None to follow what each part declares."""
     calls_users_functions = False
     """True if it calls functions that run better in processes than in several threads."""
+    mostly_waits = False
+    """True once worker processes have found that more of them than CPUs help."""
     _gate: Gate
     _batch_gate: Gate
 

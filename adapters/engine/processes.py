@@ -20,6 +20,8 @@ from collections.abc import Callable
 from typing import Any
 
 from adapters.batch.plan import Assembled, Plan
+from adapters.clock import Spent
+from adapters.cpus import usable_cpus
 from adapters.engine import workermain as remote
 from adapters.engine.executors import Settings
 from adapters.engine.memory import Slot, Slots, room_for
@@ -34,6 +36,10 @@ from adapters.structure import unflatten
 
 log = logging.getLogger("adapters")
 
+# Work counts as waiting if it uses less than this share of a CPU, judged after this many answers of
+# each process. As many of the busiest as there are processes are left out, as the first ones may
+# include imports.
+_LOOKS, _WAITS = 3, 0.5
 # Tasks per worker if they are short, up to this time: it gets the next one before it is done.
 # Handing over a task takes 0.2 ms (two cores).
 _TASKS_AHEAD = 2
@@ -46,6 +52,9 @@ _IMPORTED = (
 
 class Processes(Executor):
     """Executor on worker processes; its arguments are those of ``EXECUTORS``.
+
+    More processes than CPUs only help with work that waits. They are started when the first batches
+    show that it does, and at once by later executors of the same plan.
 
     Raises:
         RuntimeError: This is a worker process.
@@ -62,9 +71,10 @@ class Processes(Executor):
     ) -> None:
         if remote.opens_plan:
             raise RuntimeError(_IMPORTED)
-        super().__init__(count)
+        super().__init__(count if plan.mostly_waits else min(count, usable_cpus()))
         self.window, held = room_for(settings.window(count), count)
-        self._may_fork = settings.may_fork
+        self._most, self._may_fork = count, settings.may_fork
+        self._taken: list[Spent] = []
         self._plan, self._lock, self._changed = plan, lock, changed
         self._environment = dict(settings.environment)
         self._serialized = self._packed()
@@ -286,4 +296,25 @@ class Processes(Executor):
                 future.note_error(answer.restore())
                 continue
             task.seconds += answer.spent.seconds
+            self._look_at(answer.spent)
             future.memory = answer
+
+    def _look_at(self, spent: Spent) -> None:
+        """Lease the other processes, if they would help."""
+        looked = len(self._taken) >= _LOOKS * self.count
+        if self.count == self._most or looked or spent.noisy:
+            return
+        self._taken.append(spent)
+        if len(self._taken) == _LOOKS * self.count:
+            usual = sorted(self._taken, key=lambda each: each.busy_seconds)[: -self.count]
+            total = sum(spent.own_seconds for spent in usual)
+            busy = sum(spent.busy_seconds for spent in usual)
+            if busy >= _WAITS * total:
+                return
+            self.count = self._most
+            self._plan.mostly_waits = True
+            try:
+                self._lease()
+            except (OSError, RuntimeError) as error:
+                log.warning("no more worker processes could be started: %s", error)
+                self.count = self._most = len(self._workers)

@@ -99,7 +99,7 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
             finished sample.
         workers: Number of batches computed at the same time. ``"auto"`` measures the first batches
             and decides; 0 computes each batch in the thread that requests it. More processes
-            than CPUs only help with work that waits. A ``Client`` of a Dask cluster
+            than CPUs are used only if the work turns out to wait. A ``Client`` of a Dask cluster
             (dask.distributed) computes on its workers, for a host that lacks CPUs; they must find
             files under the same names.
         use_multiprocessing: Use processes as workers. Source and transforms are sent to them once,

@@ -11,7 +11,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from adapters.engine import Engine, Settings
+from adapters.engine import Engine, Settings, usable_cpus
 from tests.engine.executors import opened, wait_until, workers
 from tests.engine.scripts import ended, script
 from tests.engine.workloads import Gate, Numbers, Slow
@@ -44,6 +44,7 @@ def test_hanging_workers_go_when_the_trainer_was_killed():
         assert running.survivors(SECONDS) == []
 
 
+@pytest.mark.skipif(usable_cpus() < 2, reason="one CPU has one process that computes")
 def test_starting_workers_go_when_the_trainer_was_killed():
     text = """
 engine = Engine(plan_of(Numbers(400)), settings_of("processes-2"))

@@ -10,6 +10,7 @@ from contextlib import closing
 import numpy as np
 import pytest
 
+from adapters.cpus import usable_cpus
 from adapters.engine import Engine, Settings
 from adapters.engine.pool import shared_pool
 from adapters.engine.supply import WorkerState
@@ -118,6 +119,18 @@ def test_too_little_work_starts_no_processes(monkeypatch):
         assert (engine.state, engine.at_full_speed) == (WorkerState.DEFERRED, False)
         later = "2 processes, which are started once there is work enough for them"
         assert engine.description == later
+
+
+def test_later_pass_starts_as_many_waiting_processes_as_the_first_found_useful():
+    count = usable_cpus() + 1
+    plan = plan_of(Numbers(8000), 4, transform=Slow(0.002))
+    for at_first in (usable_cpus(), count):
+        with closing(Engine(plan, Settings(count, True))) as engine:
+            stream = engine.stream(0, 0, False)
+            stream.next()
+            assert engine.dispatcher.executor.count == at_first
+            while engine.dispatcher.executor.count < count:
+                stream.next()
 
 
 @pytest.mark.parametrize("executable", ["/nowhere/python", None, "/bin/false"])
