@@ -97,6 +97,9 @@ class Resume(FitCallback):
         self._trained = self._stopped_inside = self._stopped_before_end = self._spoiled = False
         self._has_warned = False
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} in {self._folder.path}>"
+
     # --- the call ---
 
     def fit_begins(self, fit: Call) -> None:

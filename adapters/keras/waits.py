@@ -64,6 +64,9 @@ class WaitReport(keras.callbacks.Callback):  # type: ignore[misc]
         self.waits_seconds: NDArray[np.float64] = np.empty(0)
         self.shares: list[float] = []
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self._sequence!r}>"
+
     def __deepcopy__(self, memo: dict[int, Any]) -> WaitReport:
         """Copy the report but not the sequence, as tuners copy callbacks and not the data."""
         memo[id(self._sequence)] = self._sequence

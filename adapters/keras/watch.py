@@ -94,6 +94,9 @@ class Watch(FitCallback):
         """True if Keras passes a mean; None while mean and loss can't be told apart."""
         self._noticed_now: set[str] = set()
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} with spike={self._spike}, path={self._path}>"
+
     def fit_begins(self, fit: Call) -> None:
         """Start from scratch."""
         if fit.sequence is None:

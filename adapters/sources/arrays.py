@@ -275,6 +275,7 @@ def _is_data_set(column: Any) -> bool:
 
 
 def _as_rows(column: Any, path: str) -> NDArray[Any] | Stored:
+    refuse_masked(column)
     if is_stored(column) and column.shape:
         return Stored(column)
     if is_sparse(column):

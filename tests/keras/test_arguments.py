@@ -53,6 +53,7 @@ def refused(error: type[Exception], message: str, *arguments: Any, **options: An
         refused(ValueError, "source[0]['b']: 39, source[1]: 40", ({"a": X, "b": X[:39]}, X)),
         refused(ValueError, "(x, y, sample_weight), got 4 members", (X, X, X, X)),
         refused(TypeError, "source[1] must be an array with one row per sample", (X, 5)),
+        refused(TypeError, "samples must have no masked arrays", (np.ma.masked_equal(X, 0), X)),
         refused(TypeError, "source must be a tuple where it holds the parts", [X, X]),
         refused(ValueError, "np.stack makes one array of a list of samples", ([X[0], X[1]], X)),
         refused(TypeError, "shuffle must be True or False, got 'block'; \"b", X, shuffle="block"),

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from adapters import SafeSequence
-from adapters.keras import WaitReport, waits
+from adapters.keras import Resume, WaitReport, Watch, waits
 from adapters.keras.internals import sync_state
 from tests.engine.executors import wait_until
 from tests.keras.py_datasets import Endless, Given
@@ -249,6 +249,13 @@ def test_wait_report_deep_copy(model):
         report = copy.deepcopy(WaitReport(sequence))
         model.fit(sequence, callbacks=[report], verbose=0)
     assert len(report.waits_seconds) == BATCHES
+
+
+def test_repr(tmp_path):
+    sequence = SafeSequence(X, BATCH_SIZE)
+    found = list(map(repr, (WaitReport(sequence), Resume(tmp_path), Watch(spike=20))))
+    expected = f"<WaitReport of {sequence!r}>", f"<Resume in {tmp_path}>"
+    assert found == [*expected, "<Watch with spike=20.0, path=None>"]
 
 
 def test_wait_report_log(caplog, model):

@@ -218,9 +218,6 @@ def test_rows_of_many_arrays():
     for found, columns in zip(batch_of(plan), zip(*given)):
         expected = np.concatenate(columns)[plan.order.batch(0, 0)]
         np.testing.assert_array_equal(found, expected, strict=True)
-    masked = np.ma.array(np.arange(20.0), mask=np.arange(20) > 3)
-    whole = concatenate([masked, np.arange(20.0) + 20])
-    assert batch_of(plan_of(whole.select([3, 15, 25]))).tolist() == [3, 15, 25]
 
 
 @pytest.fixture
