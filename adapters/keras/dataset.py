@@ -7,16 +7,17 @@ unchanged, but for a cast to the dtypes of the first ones.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
 from adapters.alignment import aligned
 from adapters.batch.plan import Assembled
-from adapters.keras.internals import get_tensor_spec
+from adapters.keras.internals import get_tensor_spec, trace_type
 from adapters.keras.progress import Cursor
 from adapters.structure import flatten, map_leaves, unflatten
 
@@ -48,26 +49,51 @@ class Elements:
     """Iterable over the batches, as tensors that a step of Keras takes one by one.
 
     Through ``tf.data``, a batch costs 0.7 ms of CPU time more (two cores). ``batches`` and
-    ``eager`` are called for every iterator: eager steps get plain tuples.
+    ``eager`` are called for every iterator: eager steps get plain tuples. To others, a tuple or
+    dict says that it has the shapes of the signature. Else a ``tf.function`` would be traced again
+    for batches of other shapes, such as the last one of an epoch.
     """
 
     def __init__(
         self, batches: Callable[[], Iterator[Any]], signature: Any, eager: Callable[[], bool]
     ) -> None:
         self._batches = batches
-        self._type = _ElementType(signature)
         self._eager = eager
+        specs, self._structure = flatten(signature)
+        self._dtypes = [spec.dtype.as_numpy_dtype for spec in specs]
+        self._traced, kind = trace_type(signature), type(signature)
+        # Keras may rebuild an element, so its class has the type. A tuple may be a named one.
+        self._class: Any = (
+            type(kind.__name__, (kind,), {"__tf_tracing_type__": lambda *_: self._traced})
+            if kind is dict or issubclass(kind, tuple)
+            else None
+        )
 
     def __iter__(self) -> Iterator[Any]:
-        return _ElementIterator(self._batches(), self._type, self._eager())
+        eager = self._eager() or self._class is None
+        return _ElementIterator(self._batches(), self.tensors if eager else self._element)
+
+    def tensors(self, batch: Any) -> Any:
+        """Return a batch as tensors, in the memory of its arrays."""
+        leaves = [
+            leaf if tf.is_tensor(leaf) else _as_tensor(np.asarray(leaf, dtype))
+            for leaf, dtype in zip(flatten(batch)[0], self._dtypes)
+        ]
+        return unflatten(self._structure, leaves)
+
+    def _element(self, batch: Any) -> Any:
+        tensors = self.tensors(batch)
+        if isinstance(tensors, tuple):
+            return tuple.__new__(self._class, tensors)
+        return self._class(tensors)
 
 
 class _ElementIterator:
     """Iterator with the methods of one of ``tf.data``, which ends in the same way."""
 
-    def __init__(self, batches: Iterator[Any], element_type: _ElementType, eager: bool) -> None:
+    def __init__(self, batches: Iterator[Any], made: Callable[[Any], Any]) -> None:
         self._batches = batches
-        self._made = element_type.tensors if eager else element_type.element
+        self._made = made
 
     def __iter__(self) -> _ElementIterator:
         return self
@@ -117,98 +143,6 @@ class _SharedArray:
         return self._array
 
 
-class _Element:
-    """Batch of tensors for which a ``tf.function`` is traced with the shapes of the signature.
-
-    Given a plain tuple, it would be traced again for batches of other shapes, such as the last one
-    of an epoch.
-    """
-
-    type: _ElementType
-
-    def __tf_tracing_type__(self, context: Any) -> _ElementType:
-        return self.type
-
-
-class _ElementType(tf.types.experimental.TraceType):  # type: ignore[misc]
-    """Type of the elements with one signature."""
-
-    def __init__(self, signature: Any) -> None:
-        self._specs, self._structure = flatten(signature)
-        # A named tuple equals a tuple.
-        self._key = type(signature), repr(self._structure), tuple(self._specs)
-        self._dtypes = [spec.dtype.as_numpy_dtype for spec in self._specs]
-        kind = type(signature)
-        # Keras may rebuild an element, so its class has the type. A tuple may be a named one.
-        self._class: Any = (
-            type(kind.__name__, (_Element, kind), {"type": self})
-            if kind is dict or issubclass(kind, tuple)
-            else None
-        )
-
-    def tensors(self, batch: Any) -> Any:
-        """Return a batch as tensors, in the memory of its arrays."""
-        leaves = [
-            leaf if tf.is_tensor(leaf) else _as_tensor(np.asarray(leaf, dtype))
-            for leaf, dtype in zip(flatten(batch)[0], self._dtypes)
-        ]
-        return unflatten(self._structure, leaves)
-
-    def element(self, batch: Any) -> Any:
-        """Return a batch as tensors that have this type together."""
-        tensors = self.tensors(batch)
-        if self._class is None:
-            return tensors
-        if isinstance(tensors, tuple):
-            return tuple.__new__(self._class, tensors)
-        return self._class(tensors)
-
-    def is_subtype_of(self, other: Any) -> bool:
-        """True if a function that is traced for the other type takes elements of this one."""
-        return self._is_made_like(other) and all(
-            spec.is_subtype_of(its) for spec, its in zip(self._specs, other._specs)
-        )
-
-    def most_specific_common_supertype(self, others: Sequence[Any]) -> _ElementType | None:
-        """Return the type of them all, with fewer known dimensions; None if there is none."""
-        if not all(map(self._is_made_like, others)):
-            return None
-        specs = [
-            spec.most_specific_common_supertype(list(its))
-            for spec, *its in zip(self._specs, *(other._specs for other in others))
-        ]
-        if any(spec is None for spec in specs):
-            return None
-        return _ElementType(unflatten(self._structure, specs))
-
-    def _is_made_like(self, other: Any) -> bool:
-        return isinstance(other, _ElementType) and self._key[:2] == other._key[:2]
-
-    def placeholder_value(self, placeholder_context: Any) -> Any:
-        """Return the batch with which a function is traced."""
-        leaves = [spec.placeholder_value(placeholder_context) for spec in self._specs]
-        return unflatten(self._structure, leaves)
-
-    def flatten(self) -> list[Any]:
-        """Return the types of an element's tensors; a ragged or sparse leaf has several."""
-        return [each for spec in self._specs for each in spec.flatten()]
-
-    def to_tensors(self, value: Any) -> list[Any]:
-        """Return the tensors of an element."""
-        pairs = zip(self._specs, flatten(value)[0])
-        return [tensor for spec, leaf in pairs for tensor in spec.to_tensors(leaf)]
-
-    def cast(self, value: Any, cast_context: Any) -> Any:
-        """Return an element, which is of the type already."""
-        return value
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _ElementType) and self._key == other._key
-
-    def __hash__(self) -> int:
-        return hash(self._key)
-
-
 # --- the signature ---
 
 
@@ -237,10 +171,10 @@ class Signature:
     def __init__(self, batches: list[Any], remedy: str) -> None:
         self._remedy = remedy
         for batch in batches:
-            if (place := _place_of_none(batch)) is not None:
+            if None in keras.tree.flatten(structure := flatten(batch)[1]):
                 raise ValueError(
-                    f"batches must not hold None on TensorFlow, got None as batch{place}: leave "
-                    "it out, or give an array in its place"
+                    f"batches must not hold None on TensorFlow, got one made like {structure}: "
+                    "leave it out, or give an array in its place"
                 )
         self.specs = get_tensor_spec(batches)
         self._flat, self._skeleton = flatten(self.specs)
@@ -303,14 +237,3 @@ def _unlike(cursor: Cursor, found: str, remedy: str) -> ValueError:
         "batches must have one structure, equal shapes and equal dtypes on TensorFlow: number "
         f"{cursor.step + cursor.taken} of epoch {cursor.epoch} {found}; {remedy}"
     )
-
-
-def _place_of_none(tree: Any) -> str | None:
-    """Path to a None in a nested structure, as ``[0]['a']``; None if it holds none."""
-    if tree is None:
-        return ""
-    inside: Any = tree.items() if isinstance(tree, dict) else ()
-    if isinstance(tree, (tuple, list)):
-        inside = enumerate(tree)
-    places = ((name, _place_of_none(member)) for name, member in inside)
-    return next((f"[{name!r}]{place}" for name, place in places if place is not None), None)

@@ -132,6 +132,11 @@ _TensorFlowTrainer: Any = (
     if keras.backend.backend() == "tensorflow"
     else None
 )
+_trace_types: Any = (
+    _found("tensorflow.core.function.trace_type")
+    if keras.backend.backend() == "tensorflow"
+    else None
+)
 _METHODS = ("_make_function", "make_train_function", "make_test_function", "make_predict_function")
 
 
@@ -141,7 +146,11 @@ def takes_elements(model: Any) -> bool:
     From Keras 3.7 on, such steps get their batches from any iterator, for ``train_on_batch``. With
     a GPU, TensorFlow itself copies the batches of a ``tf.data.Dataset`` there.
     """
-    if not hasattr(_TensorFlowTrainer, "_make_function"):
+    if not (
+        hasattr(_TensorFlowTrainer, "_make_function")
+        and hasattr(_trace_types, "from_value")
+        and hasattr(_trace_types, "InternalTracingContext")
+    ):
         return False
     tf = tensorflow()
     methods = (getattr(getattr(model, name, None), "__func__", None) for name in _METHODS)
@@ -154,6 +163,12 @@ def takes_elements(model: Any) -> bool:
         and _reads_in_python(model.train_function)
         and _reads_in_python(model.test_function)
     )
+
+
+def trace_type(signature: Any) -> Any:
+    """Type for which TensorFlow traces a function, of values with a signature, nested specs."""
+    context = _trace_types.InternalTracingContext(is_legacy_signature=True)
+    return _trace_types.from_value(signature, context)
 
 
 def runs_eagerly(model: Any) -> bool:
