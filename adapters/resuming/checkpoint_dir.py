@@ -147,14 +147,15 @@ class CheckpointDir:
                 log.warning("%s: the one saved before it is used", damage)
             try:
                 return _read(path)
-            except _FormatError:
+            except FileNotFoundError:
+                continue  # Another process has removed it meanwhile.
+            except (_FormatError, MemoryError):
                 raise
             except Exception as error:  # zipfile, zlib, json and NumPy raise many types.
-                obstacle = _obstacle(error)
-                if obstacle is not None and not isinstance(obstacle, FileNotFoundError):
-                    raise obstacle from None
-                # Another process may have removed the file meanwhile.
-                damage = damage if obstacle else f"{path} is damaged ({error})"
+                # Damage may lead to an invalid position, or to bz2, whose errors have no number.
+                if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
+                    raise
+                damage = f"{path} is damaged ({error})"
         if damage:
             raise ValueError(
                 f"folder must have an intact file to resume from, got {self.path}: {damage}, and "
@@ -194,15 +195,6 @@ def _force_names(path: Path) -> None:
 
 class _FormatError(ValueError):
     """An intact file that another version of this package has saved."""
-
-
-def _obstacle(error: Exception) -> Exception | None:
-    """Return the reason why a file couldn't be read; None if it is damaged."""
-    if isinstance(error, zipfile.BadZipFile):
-        error = error.__context__ if isinstance(error.__context__, OSError) else error
-    # Damage may lead to an invalid position, or to bz2, whose errors have no number.
-    damaged = isinstance(error, OSError) and error.errno in (None, errno.EINVAL)
-    return error if isinstance(error, (OSError, MemoryError)) and not damaged else None
 
 
 def _read(path: Path) -> Any:
