@@ -10,9 +10,9 @@ another, in an order that it draws itself, so nothing can be read ahead. ``insta
 - ``CallbackList``, which reports when the trainer starts and each batch that it has finished, and
   leaves out hooks of batches that no callback has.
 - ``EpochIterator``, which then counts the batches of an epoch from the sequence's position.
-- ``PyDatasetAdapter``, which reads a ``StockView`` if it is made for a ``SafeSequence``, as it is
-  if Keras has changed too much, with ``ADAPTERS_STOCK_KERAS=1``, or if other code has restored
-  ``get_data_adapter``. If Keras has no such class any more, ``fit`` passes the ``StockView``.
+
+If Keras has changed too much, with ``ADAPTERS_STOCK_KERAS=1``, or if other code has restored
+``get_data_adapter``, ``fit`` passes a ``StockView`` to Keras's own adapter.
 
 Data sets are pickled for worker processes without Keras, whose import takes seconds there: its
 ``PyDataset`` class is replaced by a plain class, and a ``SafeSequence`` by a proxy that imports
@@ -41,7 +41,6 @@ from adapters.keras.reading import StockView
 from adapters.keras.sequence import SafeSequence
 from adapters.keras.shutdown import released_by_interrupts
 from adapters.sources import base_without_keras, reduce_iterator
-from adapters.structure import flatten
 
 log = logging.getLogger("adapters")
 
@@ -53,8 +52,6 @@ _BEGINNINGS = {
     "on_test_begin": "test",
     "on_predict_begin": "predict",
 }
-# Exceeds the batches that TensorFlow reads ahead plus the steps of one execution.
-_LATEST = 1000
 
 
 class Call:
@@ -68,8 +65,6 @@ class Call:
         thread: Thread that makes the call.
         ended: Set once the readers have ended.
         steps_done: Steps of this epoch that ``Resume`` skips if the sequence doesn't know its end.
-        samples: Numbers of samples of the latest batches that ``fit`` has got with a
-            ``FitCallback``, by running number. Keras weights the loss of a batch by it.
     """
 
     def __init__(self, model: Any, arguments: dict[str, Any], trains: bool) -> None:
@@ -88,7 +83,6 @@ class Call:
         self.thread = threading.current_thread()
         self.ended = threading.Event()
         self.steps_done = 0
-        self.samples: dict[int, int] = {}
         self._hooks: dict[str, dict[str, Any]] = {}
         given = arguments.get("callbacks")
         if isinstance(given, keras.callbacks.CallbackList):
@@ -108,13 +102,6 @@ class Call:
         with contextlib.suppress(TypeError):  # Keras raises it.
             return max(1, int(self.epochs - self.initial_epoch))
         return 1
-
-    def hands_out(self, number: int, batch: Any) -> None:
-        """Record the number of samples of a batch."""
-        shape = getattr(next(iter(flatten(batch)[0]), None), "shape", ())
-        if shape:
-            self.samples[number] = int(shape[0])
-            self.samples.pop(number - _LATEST, None)
 
     def adapt_hooks(self, callbacks: keras.callbacks.CallbackList, kind: str) -> None:
         """Adapt the hooks of batches in Keras's list of callbacks, until the call ends.
@@ -284,8 +271,6 @@ def install() -> None:
         )
     for name in _CALLS:
         setattr(keras.Model, name, _tracked(getattr(keras.Model, name)))
-    if "PyDatasetAdapter" not in missing:
-        _view_in_keras_adapter()
     if missing or is_stock:
         return
     _patch_get_data_adapter()
@@ -336,17 +321,6 @@ def _patch_get_data_adapter() -> None:
 
     internals.data_adapters.get_data_adapter = get_data_adapter
     internals.patched = True
-
-
-def _view_in_keras_adapter() -> None:
-    """Make Keras's own adapter read the ``StockView`` of a sequence, whoever makes the adapter."""
-    stock = internals.PyDatasetAdapter.__init__
-
-    @functools.wraps(stock)
-    def init(self: Any, x: Any, *args: Any, **kwargs: Any) -> None:
-        stock(self, _view(x), *args, **kwargs)
-
-    internals.PyDatasetAdapter.__init__ = init
 
 
 def _wrap_beginning(name: str, kind: str) -> None:

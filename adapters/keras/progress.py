@@ -44,11 +44,6 @@ class Cursor:
         return (math.inf if self.num_batches is None else self.num_batches) - self.step - self.taken
 
     @property
-    def running_number(self) -> int:
-        """Number of the batch to hand out next, counted over all epochs."""
-        return self.epoch * (self.num_batches or 0) + self.step + self.taken
-
-    @property
     def position(self) -> tuple[int, int]:
         """``(epoch, step)`` of the batch that the trainer needs next."""
         consumed = self.taken if self.trained is None else self.trained

@@ -84,9 +84,6 @@ class Batches(Reading):
             raise StopIteration
         batch = self._fetch()
         assert self._cursor is not None
-        call = adapter._call and adapter._call()
-        if call is not None:
-            call.hands_out(self._cursor.running_number, batch)
         adapter._progress.hand_out(self._cursor)
         return batch
 

@@ -56,9 +56,9 @@ class Watch(FitCallback):
     The report is a WARNING of the logger ``adapters``. It says how to see the batch again
     (``adapters replay``), and is appended to a file if ``path`` is given.
 
-    Keras passes callbacks the mean of an epoch's losses so far, weighted by samples. The loss of
-    each batch is computed from these means; a custom ``train_step`` may return the losses
-    themselves. Like a progress bar, the callback waits for the result of each batch.
+    Keras passes callbacks the mean of an epoch's losses so far. The loss of each batch is computed
+    from these means, as if all batches were of one size; a custom ``train_step`` may return the
+    losses themselves. Like a progress bar, the callback waits for the result of each batch.
 
     Args:
         path: Path of the file; its folder is created. None for the log alone. Later write errors
@@ -89,7 +89,7 @@ class Watch(FitCallback):
         self._fit: Any = None
         """Running ``Call``; None outside of ``fit``."""
         self._losses: collections.deque[float] = collections.deque(maxlen=_LATEST)
-        self._mean, self._samples, self._counted = 0.0, 0, 0
+        self._mean, self._batches, self._next = 0.0, 0, 0
         self._averaged: bool | None = None
         """True if Keras passes a mean; None while mean and loss can't be told apart."""
         self._noticed_now: set[str] = set()
@@ -113,41 +113,37 @@ class Watch(FitCallback):
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Reset the mean."""
-        self._mean, self._samples, self._averaged = 0.0, 0, None
-        self._counted = 0 if self._fit is None else self._running_number()
+        self._mean, self._batches, self._averaged = 0.0, 0, None
+        self._next = 0 if self._fit is None else self._running_number()
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Compute the batch's loss, and compare it with the usual ones."""
         if self._fit is None or not logs or "loss" not in logs:
             return
-        together = int(getattr(self.model, "steps_per_execution", 1))
-        mean, before = float(logs["loss"]), self._mean
-        last = self._running_number()
         # The last execution of an epoch may have fewer steps.
-        numbers = range(max(self._counted, last - together), last)
-        self._counted, together = last, len(numbers) or together
-        samples = sum(self._fit.samples.get(number, 1) for number in numbers) or 1
-        goes_on = batch + 1 > together and any(
-            isinstance(each, Resume) for each in self._fit.fit_callbacks
-        )
-        if not self._samples and goes_on:
-            # A resumed epoch: its mean includes batches from before.
-            self._samples, before = samples * (batch + 1 - together) // together, math.nan
-        earlier = self._samples
-        self._mean, self._samples = mean, earlier + samples
+        end = self._running_number()
+        numbers = range(max(self._next, end - getattr(self.model, "steps_per_execution", 1)), end)
+        mean, before, earlier, count = float(logs["loss"]), self._mean, self._batches, len(numbers)
+        if not earlier and any(isinstance(each, Resume) for each in self._fit.fit_callbacks):
+            earlier = max(0, batch + 1 - count)
+            before = math.nan if earlier else before  # The mean includes batches from before.
+        self._mean, self._batches, self._next = mean, earlier + count, end
         if not math.isfinite(mean):
             self._notice("not a number", mean, numbers)
-            return
-        if not math.isfinite(before):
-            return  # First batch after a resume: its loss can't be computed.
-        if self._averaged is None and earlier and mean not in (0, before):
-            self._averaged = self._is_mean(mean)
-        averaged = self._averaged is not False
-        loss = mean + (mean - before) * earlier / samples if averaged else mean
-        usual = statistics.median(self._losses) if len(self._losses) >= _LEAST else 0.0
-        if usual > 0 and loss > self._spike * usual:  # Other medians give no scale.
-            self._notice("spike", loss, numbers)
-        self._losses.append(loss)
+        elif math.isfinite(before):
+            if self._averaged is None and earlier and mean not in (0, before):
+                self._averaged = self._is_mean(mean)
+            loss = mean
+            if self._averaged is not False:
+                loss += (mean - before) * earlier / max(1, count)
+            usual = self._usual() or 0.0  # Other medians give no scale.
+            if usual > 0 and loss > self._spike * usual:
+                self._notice("spike", loss, numbers)
+            self._losses.append(loss)
+
+    def _usual(self) -> float | None:
+        """Median of the latest losses; None if there are too few."""
+        return statistics.median(self._losses) if len(self._losses) >= _LEAST else None
 
     def _running_number(self) -> int:
         """Number of the batch to train on next, counted over all epochs."""
@@ -169,14 +165,13 @@ class Watch(FitCallback):
         fit, sequence = self._fit, self._fit.sequence
         plan, resumed = sequence._plan, sequence._progress.resumed
         first_epoch = sequence._progress.position()[0] if plan.num_batches is None else 0
-        usual = statistics.median(self._losses) if len(self._losses) >= _LEAST else None
         shuffled = fit.shuffle and not sequence._endless and not plan.order.shuffle
         for number in numbers:
             epoch, step = position_after(first_epoch, 0, number, plan.num_batches)
             key = resumed.key(epoch, step, plan.shuffled if shuffled else None)
             consumed = plan.order.consumed(resumed.step, resumed.origin) if key.origin else None
             state = None if consumed is None else {"epoch": epoch, "samples": consumed}
-            found = Noticed(kind, epoch, key.index, loss, usual, state)
+            found = Noticed(kind, epoch, key.index, loss, self._usual(), state)
             self.noticed.append(found)
             line = _line(found)
             log.warning("%s", line)
@@ -192,11 +187,7 @@ def _try_to_write(path: str | os.PathLike[str]) -> None:
     """Create the file's folder, and check that the file can be written."""
     try:
         os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
-        is_new = not os.path.exists(path)
-        with open(path, "a"):
-            pass
-        if is_new:
-            os.remove(path)
+        open(path, "a").close()
     except OSError as error:
         raise OSError(
             f"path must be that of a file that Watch can write, got {os.fspath(path)!r}: {error}"

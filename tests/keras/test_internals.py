@@ -161,11 +161,8 @@ def test_resume_without_wrapper(tmp_path):
         fitted(sequence_of(BATCHES, workers=0), callbacks=[Resume(tmp_path)])
 
 
-@pytest.mark.parametrize("fit_lost", [False, True])
-def test_adapter_lost(fit_lost, caplog):
+def test_adapter_lost(caplog):
     data_adapters.get_data_adapter = inspect.unwrap(data_adapters.get_data_adapter)
-    if fit_lost:
-        keras.Model.fit = inspect.unwrap(keras.Model.fit)
     trained = fitted(sequence_of(BATCHES), shuffle=False)
     assert trained == 2 * epochs_of(sequence_of(BATCHES, workers=0), 1)
     assert ["restored its get_data_adapter" in line for line in warnings_of(caplog)] == [True]
