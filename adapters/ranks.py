@@ -3,7 +3,7 @@
     frameworks, launchers --RankReport--> ShardArgument("auto") --> (index, count)
 
 Detection imports and starts nothing: frameworks are looked up in ``sys.modules``. ``_jax`` alone
-uses JAX's private names; if these have moved, JAX reports nothing and the launchers decide.
+uses private names, JAX's; if these have moved, JAX reports nothing and the launchers decide.
 
 Launchers are read from environment variables, which are inherited, for example by a program in the
 shell of a Slurm job. So a launcher counts only if its variables are those of a task.
@@ -64,7 +64,7 @@ def detected_rank() -> RankReport | None:
             f"{workers} workers (DMLC_NUM_WORKER): give gluon_loader shard=kv, the kvstore of "
             'mx.kv.create("dist_sync"), or shard=(kv.rank, kv.num_workers)'
         )
-    launchers = [each for each in _launchers() if each]
+    launchers = _launchers()
     reports = [*frameworks, *launchers]
     for report in reports:
         if not 0 <= report.rank < report.world:
@@ -93,9 +93,6 @@ def incomplete_reports() -> Iterator[str]:
         several = (numbers[1] or 0) > 1 or (world in os.environ and (numbers[0] or 0) > 0)
         if several and None in numbers:
             yield f"{world}={os.environ[world]} and {rank}={os.environ.get(rank)}"
-    name, hosts = os.environ.get("SM_CURRENT_HOST"), os.environ.get("SM_HOSTS", "")
-    if name not in _hosts() and "," in hosts:
-        yield f"SM_HOSTS={hosts} and SM_CURRENT_HOST={name}"
     counts, kind, index = _tf_config()
     size = sum(counts.values())
     if size > 1 and (kind is None or (index is None and counts.get(kind, 0) > 1)):
@@ -123,17 +120,13 @@ def _may_have_started(outer: RankReport, inner: RankReport) -> bool:
 
 
 def _jax() -> RankReport | None:
-    """The rank set by ``jax.distributed.initialize`` or by a TPU's runtime; starts no backend."""
-    jax, name = sys.modules.get("jax"), "jax.process_index()"
+    """The rank set by ``jax.distributed.initialize``."""
     state = getattr(sys.modules.get("jax._src.distributed"), "global_state", None)
-    if getattr(state, "client", None) is not None:
-        rank, world = getattr(state, "process_id", None), getattr(state, "num_processes", None)
-        if isinstance(rank, int) and isinstance(world, int):
-            return RankReport(name, rank, world) if world > 1 else None
-    running = getattr(sys.modules.get("jax._src.xla_bridge"), "backends_are_initialized", None)
-    if jax is None or not callable(running) or not running() or jax.process_count() < 2:
+    rank, world = getattr(state, "process_id", None), getattr(state, "num_processes", None)
+    started = getattr(state, "client", None) is not None
+    if not (started and isinstance(rank, int) and isinstance(world, int) and world > 1):
         return None
-    return RankReport(name, int(jax.process_index()), int(jax.process_count()))
+    return RankReport("jax.process_index()", rank, world)
 
 
 def _torch() -> RankReport | None:
@@ -194,18 +187,30 @@ def _horovod() -> RankReport | None:
 # --- launchers ---
 
 
-def _launchers() -> Iterator[RankReport | None]:
-    """Innermost first: launchers of single processes before launchers of hosts."""
-    yield from map(_pair, ("torchrun", "horovodrun", "Open MPI"))
-    yield from (_mpich(), _slurm(), _sagemaker())
-
-
 _VARIABLES = {
     "torchrun": ("RANK", "WORLD_SIZE"),
     "horovodrun": ("HOROVOD_RANK", "HOROVOD_SIZE"),
     "Open MPI": ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
     "MPICH": ("PMI_RANK", "PMI_SIZE"),
 }
+"""Variables for the rank and the world of each launcher but Slurm, innermost first."""
+
+
+def _launchers() -> list[RankReport]:
+    """Innermost first: launchers of single processes before launchers of hosts.
+
+    ``srun`` sets MPICH's variables for its tasks, too, or passes on those of an outer step. Slurm's
+    own variables then take precedence, unless there are more processes than tasks: in that case
+    ``mpiexec`` has started its daemons with ``srun``. So does ``mpirun``, and the processes of its
+    daemons inherit Slurm's variables, which are ignored if Open MPI reports a rank.
+    """
+    found = {name: _pair(name, *variables) for name, variables in _VARIABLES.items()}
+    mpich, task = found["MPICH"], _slurm_task()
+    if mpich is not None and task is not None and mpich.world <= task.world:
+        found["MPICH"] = None
+    if not (found["Open MPI"] or found["MPICH"]):
+        found["Slurm"] = task
+    return [report for report in found.values() if report is not None]
 
 
 def _number(name: str) -> int | None:
@@ -214,32 +219,11 @@ def _number(name: str) -> int | None:
     return int(text) if re.fullmatch("-?[0-9]+", text) else None
 
 
-def _pair(launcher: str, *names: str) -> RankReport | None:
-    rank, world = names or _VARIABLES[launcher]
+def _pair(launcher: str, rank: str, world: str) -> RankReport | None:
     numbers = _number(rank), _number(world)
     if numbers[0] is None or numbers[1] is None:
         return None
     return RankReport(f"{launcher} ({rank}, {world})", numbers[0], numbers[1])
-
-
-def _mpich() -> RankReport | None:
-    """The rank set by ``mpiexec`` of MPICH, Intel MPI and other launchers that use PMI.
-
-    ``srun`` sets these variables for its tasks, too, or passes on those of an outer step. Slurm's
-    own variables then take precedence, unless there are more processes than tasks: in that case
-    ``mpiexec`` has started its daemons with ``srun``.
-    """
-    report, task = _pair("MPICH"), _slurm_task()
-    return report if report is None or task is None or report.world > task.world else None
-
-
-def _slurm() -> RankReport | None:
-    """The rank of a task of ``srun``.
-
-    ``mpirun`` starts its daemons on the other hosts with ``srun``, and their processes inherit
-    Slurm's variables. So these are ignored if Open MPI or MPICH reports a rank.
-    """
-    return None if _pair("Open MPI") or _mpich() else _slurm_task()
 
 
 def _slurm_task() -> RankReport | None:
@@ -253,25 +237,6 @@ def _slurm_task() -> RankReport | None:
     if report is not None and in_job and not in_step and report.rank == 0:
         return None
     return report
-
-
-def _sagemaker() -> RankReport | None:
-    """The rank of this host; another launcher numbers the processes of each host."""
-    name, hosts = os.environ.get("SM_CURRENT_HOST"), _hosts()
-    if name not in hosts:
-        return None
-    # SageMaker's own scripts sort the list, too.
-    index = sorted(hosts).index(name)
-    return RankReport("SageMaker (SM_CURRENT_HOST, SM_HOSTS)", index, len(hosts))
-
-
-def _hosts() -> list[str]:
-    try:
-        hosts = json.loads(os.environ.get("SM_HOSTS", ""))
-    except ValueError:
-        return []
-    named = isinstance(hosts, list) and all(isinstance(host, str) for host in hosts)
-    return hosts if named else []
 
 
 # --- the argument of a loader ---
@@ -339,8 +304,7 @@ class ShardArgument:
                 )
             log.info(
                 'shard="auto": 0 of 1, all of the data: neither JAX, PyTorch, TF_CONFIG or Horovod '
-                "nor torchrun, Open MPI, MPICH, Slurm or SageMaker says that there are more "
-                "processes"
+                "nor torchrun, Open MPI, MPICH or Slurm says that there are more processes"
             )
             self.value = 0, 1
         return self.part != (0, 1)
@@ -351,34 +315,30 @@ class ShardArgument:
         try:
             report = detected_rank()
         except ValueError:  # Reports that contradict each other say nothing.
-            workers = mxnet_workers() or 0
+            report, workers = None, mxnet_workers() or 0
             if shard is None and workers > 1:
                 _warn(
-                    "all",
                     "all of the data is loaded in each of %d workers (DMLC_NUM_WORKER): give "
                     "shard=kv, the kvstore, for a part of it",
                     workers,
                 )
-            return
         if report is None or report.world == 1 or shard == report.shard:
             return
         if self.auto and shard == (0, 1):
             _warn(
-                "early",
                 'shard="auto" gives all of the data, as nothing reported a rank when the loader '
                 "was first used; now %s: start that before the loader is used",
                 report,
             )
         elif shard is None:
             _warn(
-                "all",
                 'all of the data is loaded in each of %d processes (%s): give shard="auto" for '
                 "a part of it; shard=(0, 1) says that it is meant",
                 report.world,
                 report,
             )
         elif shard[1] == report.world:
-            _warn("another's", "shard=%s is another process's, as %s", shard, report)
+            _warn("shard=%s is another process's, as %s", shard, report)
 
     def warn_of_batches(self, state: Any, samples: int, elastic: bool) -> None:
         """Warn that a sharded loader resumes from a state that counts batches of ``samples``.
@@ -403,7 +363,7 @@ def _detected_shard() -> tuple[int, int] | None:
     return report.shard
 
 
-def _warn(kind: str, message: str, *values: object) -> None:
-    if kind not in _warned:
-        _warned.add(kind)
+def _warn(message: str, *values: object) -> None:
+    if message not in _warned:
+        _warned.add(message)
         log.warning(message, *values)

@@ -140,10 +140,8 @@ class StagedBatches(Batches):
         self._most = most
         self._kind: tuple[Any, int] = None, 1
         """Kind of the latest batch, and the most of that kind in one transfer."""
-        self._gathered: collections.deque[Any] = collections.deque()
-        """Batches in host memory."""
-        self._differ = False
-        """True if the latest one differs from the others. Then each is sent alone."""
+        self._gathered: collections.deque[tuple[Any, Any]] = collections.deque()
+        """Batches in host memory, each with its kind."""
         self._sent: Iterator[Any] = iter(())
         self._left_of_sent = 0
         self._fetching = False
@@ -183,16 +181,19 @@ class StagedBatches(Batches):
         self._sent, self._left_of_sent = iter(()), 0
         self._errors.clear()
         self._gathered.clear()
-        self._differ = False
+
+    @property
+    def _differ(self) -> bool:
+        """True if the latest gathered batch differs from the others. Then each is sent alone."""
+        return bool(self._gathered) and self._gathered[0][0] != self._gathered[-1][0]
 
     def _send(self) -> None:
         """Transfer a full group together, or the first gathered batch alone."""
         count = len(self._gathered)
         if count != self._kind[1] or self._differ:
             count = 1
-        self._sent = device.transferred([self._gathered.popleft() for _ in range(count)])
+        self._sent = device.transferred([self._gathered.popleft()[1] for _ in range(count)])
         self._left_of_sent = count
-        self._differ = self._differ and bool(self._gathered)
 
     def _gather_next(self, ahead: int) -> None:
         """Fetch a batch; ``ahead`` is 1 if the trainer hasn't asked for it."""
@@ -203,10 +204,8 @@ class StagedBatches(Batches):
         finally:
             self._fetching = False
             self._took.append(time.perf_counter() - began)
-        kind = device.kind_of(batch, self._most)
-        if kind != self._kind:
-            self._kind, self._differ = kind, bool(self._gathered)
-        self._gathered.append(batch)
+        self._kind = device.kind_of(batch, self._most)
+        self._gathered.append((self._kind, batch))
 
     def _gather(self) -> None:
         for _ in range(_FETCHED_AT_ONCE):

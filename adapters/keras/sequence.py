@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import logging
 import sys
 import threading
@@ -503,14 +502,7 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
                     self._begin(*position)
             if name in self.__dict__:
                 return self.__dict__[name]
-        problem = f"{type(self).__name__!r} object has no attribute {name!r}"
-        source = self.__dict__.get("_source")
-        for code in () if source is None else source.users_code:
-            if inspect.getattr_static(code, name, None) is not None:
-                owner = type(code).__name__
-                problem += f": the {owner} given as source has it; keep a reference to that"
-                break
-        raise AttributeError(problem)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def _take_shard(self, given: tuple[int, int] | None) -> None:
         """Take the shard that Keras gives to this process, or else the requested one."""

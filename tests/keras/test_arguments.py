@@ -149,11 +149,6 @@ def test_subclass_may_have_attributes_of_these_names():
 PUBLIC = "close epoch explain load_state_dict peek replay set_epoch state_dict waits"
 
 
-def test_attribute_of_the_source():
-    with pytest.raises(AttributeError, match="'batches': the Numbered given as source has it"):
-        _ = SafeSequence(Numbered(2)).batches
-
-
 def test_public_names():
     own = set(dir(SafeSequence)) - set(dir(keras.utils.PyDataset))
     assert " ".join(sorted(name for name in own if not name.startswith("_"))) == PUBLIC

@@ -11,7 +11,7 @@ import pytest
 from adapters import ranks
 
 VARIABLES = ("RANK", "WORLD_SIZE", "TF_CONFIG")
-PREFIXES = ("SLURM_", "OMPI_", "HOROVOD_", "SM_", "DMLC_", "PMI_")
+PREFIXES = ("SLURM_", "OMPI_", "HOROVOD_", "DMLC_", "PMI_")
 
 
 @pytest.fixture(autouse=True)

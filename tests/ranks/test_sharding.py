@@ -38,7 +38,6 @@ SPOKEN = {
     "Open MPI": ({"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "3"}, (1, 3)),
     "MPICH": ({"PMI_RANK": "1", "PMI_SIZE": "3"}, (1, 3)),
     "horovodrun": ({"HOROVOD_RANK": "1", "HOROVOD_SIZE": "3"}, (1, 3)),
-    "SageMaker": ({"SM_HOSTS": '["algo-2", "algo-1"]', "SM_CURRENT_HOST": "algo-2"}, (1, 2)),
     "a worker beside a chief": (tf_config("worker", 1, {"chief": ["h:1"], **WORKERS}), (2, 3)),
     "a chief": (tf_config("chief", 0, {"chief": ["h:1"], **WORKERS}), (0, 3)),
     "an interactive step": (
@@ -65,7 +64,6 @@ SILENT = {
     "no numbers": {"RANK": "", "WORLD_SIZE": "four"},
     "the shell of sbatch": {"SLURM_JOB_ID": "7", "SLURM_PROCID": "0", "SLURM_NTASKS": "4"},
     "an evaluator": tf_config("evaluator", 0),
-    "a host that isn't listed": {"SM_HOSTS": '["a"]', "SM_CURRENT_HOST": "b"},
     "MXNet's server": {"DMLC_ROLE": "server", "DMLC_NUM_WORKER": "2"},
 }
 
@@ -86,8 +84,6 @@ def test_no_rank(name, monkeypatch):
 UNPLACED = {
     "WORLD_SIZE=3 and RANK=None": {"WORLD_SIZE": "3"},
     "HOROVOD_SIZE=3 and HOROVOD_RANK=": {"HOROVOD_SIZE": "3", "HOROVOD_RANK": ""},
-    'SM_HOSTS=["a", "b"] and SM_CURRENT_HOST=c': {"SM_HOSTS": '["a", "b"]', "SM_CURRENT_HOST": "c"},
-    'SM_HOSTS=["a", 2] and SM_CURRENT_HOST=a': {"SM_HOSTS": '["a", 2]', "SM_CURRENT_HOST": "a"},
     "WORLD_SIZE=three and RANK=1": {"RANK": "1", "WORLD_SIZE": "three"},
     "SLURM_STEP_NUM_TASKS=4 and SLURM_PROCID=None": {**IN_A_STEP, "SLURM_STEP_NUM_TASKS": "4"},
     "TF_CONFIG's cluster of 2 and its task's type=worker and index=None": {
@@ -130,33 +126,18 @@ def test_rank_of_horovod(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("client", "backends", "world", "expected"),
-    [
-        (None, False, 4, None),
-        ("a client", False, 4, (1, 4)),
-        (None, True, 4, (1, 4)),
-        (None, True, 1, None),
-    ],
+    ("client", "world", "expected"),
+    [(None, 4, None), ("a client", 4, (1, 4)), ("a client", 1, None)],
 )
-def test_rank_of_jax(client, backends, world, expected, monkeypatch):
-    def asked(value: int) -> int:
-        assert backends, "would start JAX's backends"
-        return value
-
-    rank = 1 % world
-    state = SimpleNamespace(client=client, process_id=rank, num_processes=world)
-    for name, module in {
-        "jax": {"process_index": lambda: asked(rank), "process_count": lambda: asked(world)},
-        "jax._src.distributed": {"global_state": state},
-        "jax._src.xla_bridge": {"backends_are_initialized": lambda: backends},
-    }.items():
-        monkeypatch.setitem(sys.modules, name, SimpleNamespace(**module))
+def test_rank_of_jax(client, world, expected, monkeypatch):
+    state = SimpleNamespace(client=client, process_id=1 % world, num_processes=world)
+    module = SimpleNamespace(global_state=state)
+    monkeypatch.setitem(sys.modules, "jax._src.distributed", module)
     assert place_of() == expected
 
 
 def test_rank_of_jax_with_other_private_names(monkeypatch):
-    for name in ("jax", "jax._src.distributed", "jax._src.xla_bridge"):
-        monkeypatch.setitem(sys.modules, name, SimpleNamespace())
+    monkeypatch.setitem(sys.modules, "jax._src.distributed", SimpleNamespace())
     assert place_of() is None
 
 
@@ -181,7 +162,6 @@ NESTED = {
     "torchrun on Slurm's hosts": (5, {"SLURM_PROCID": "1", "SLURM_NTASKS": "2"}),
     "dealt in turn": (4, {"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "2"}),
     "one task": (5, {**IN_A_STEP, "SLURM_PROCID": "0", "SLURM_NTASKS": "1"}),
-    "SageMaker's hosts": (5, {"SM_HOSTS": '["a", "b"]', "SM_CURRENT_HOST": "b"}),
     "the same": (5, {"SLURM_PROCID": "5", "SLURM_NTASKS": "8"}),
 }
 
