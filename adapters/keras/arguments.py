@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import reprlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -106,14 +105,6 @@ def check_subclass(kind: type, base: type) -> None:
                 "or batch_transform, or workers; or make the class a keras.utils.PyDataset and "
                 "wrap it: SafeSequence(dataset)"
             )
-
-
-def fixed_error(name: str, value: Any) -> AttributeError:
-    """Error for setting an argument of the constructor as an attribute."""
-    return AttributeError(
-        f"{name} is fixed once a SafeSequence is there: make another one with "
-        f"SafeSequence(..., {name}={reprlib.repr(value)})"
-    )
 
 
 def check_whole_batches(source: Any, endless: bool, given: dict[str, Any]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import reprlib
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -29,7 +30,6 @@ from adapters.keras.arguments import (
     check_subclass,
     check_whole_batches,
     check_workers,
-    fixed_error,
     settings_of,
     source_of,
 )
@@ -300,7 +300,10 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
     def __setattr__(self, name: str, value: Any) -> None:
         # A subclass may have attributes of these names.
         if type(self) is SafeSequence and name in SafeSequence.__init__.__annotations__:
-            raise fixed_error(name, value)
+            raise AttributeError(
+                f"{name} is fixed once a SafeSequence is there: make another one with "
+                f"SafeSequence(..., {name}={reprlib.repr(value)})"
+            )
         super().__setattr__(name, value)
 
     # --- the epoch, and the state of a pass ---

@@ -6,6 +6,7 @@ import copy
 import logging
 import sys
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import keras
@@ -16,9 +17,6 @@ from adapters.keras.progress import position_after
 from adapters.keras.sequence import SafeSequence
 
 log = logging.getLogger("adapters")
-
-# Waits are looked up after this many batches. A sequence keeps only the latest ten thousand.
-_LOOKED_UP = 1000
 
 
 class WaitReport(keras.callbacks.Callback):  # type: ignore[misc]
@@ -34,7 +32,8 @@ class WaitReport(keras.callbacks.Callback):  # type: ignore[misc]
         TypeError: The data set is no ``SafeSequence``.
 
     Attributes:
-        waits_seconds: Waits in the latest epoch, float64 ``(batches,)``.
+        waits_seconds: Waits in the latest epoch, float64 ``(batches,)``, of at most its last ten
+            thousand batches.
         shares: Share of time that the trainer waited in each epoch so far, 0 to 1.
 
     Example:
@@ -55,12 +54,10 @@ class WaitReport(keras.callbacks.Callback):  # type: ignore[misc]
             )
         self._sequence = sequence
         self._start = 0, 0  # Position of the epoch's first batch.
-        self._first: int | None = None  # Its number in Keras.
         self._began = 0.0
         self._ended: float | None = None
         self._requests: list[tuple[int, float]] = []
-        """Numbers of the batches that weren't looked up yet, and when they were requested."""
-        self._waits: list[float] = []
+        """Numbers of this epoch's executions in Keras, and when they were requested."""
         self.waits_seconds: NDArray[np.float64] = np.empty(0)
         self.shares: list[float] = []
 
@@ -76,16 +73,11 @@ class WaitReport(keras.callbacks.Callback):  # type: ignore[misc]
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Note the position of the epoch's first batch, and the time."""
-        self._start, self._first = self._sequence._with_shard()._progress.position(), None
-        self._requests, self._waits = [], []
+        self._start, self._requests = self._sequence._with_shard()._progress.position(), []
         self._began, self._ended = time.perf_counter(), None
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         """Note the time at which the trainer requests a batch; on PyTorch, it already has it."""
-        if len(self._requests) >= _LOOKED_UP:
-            self._look_up()
-        if self._first is None:
-            self._first = batch
         self._requests.append((batch, time.perf_counter()))
 
     def on_test_begin(self, logs: Any = None) -> None:
@@ -95,8 +87,7 @@ class WaitReport(keras.callbacks.Callback):  # type: ignore[misc]
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Compute the waits of this epoch's batches, and log their sum."""
         seconds = (self._ended or time.perf_counter()) - self._began
-        self._look_up()
-        self.waits_seconds = waits = np.array(self._waits)
+        self.waits_seconds = waits = np.fromiter(self._waits(), np.float64)
         self.shares.append(float(waits.sum()) / max(seconds, 1e-9))
         if len(waits):
             log.info(
@@ -109,22 +100,19 @@ class WaitReport(keras.callbacks.Callback):  # type: ignore[misc]
                 1000 * np.percentile(waits, 99),
             )
 
-    def _look_up(self) -> None:
-        """Look up the waits of the batches requested since the last call."""
+    def _waits(self) -> Iterator[float]:
+        """Waits for the batches of this epoch; a sequence keeps only the latest ten thousand."""
         latest = {(wait.epoch, wait.step): wait for wait in self._sequence.waits.latest()}
-        num_batches = self._sequence.num_batches
         together = getattr(self.model, "steps_per_execution", 1)
-        most = (self.params or {}).get("steps") or sys.maxsize
+        end = (self.params or {}).get("steps") or sys.maxsize
         for place, requested in self._requests:
             # With several steps in one execution, each batch is requested after the previous one.
-            for number in range(place, min(place + together, most)):
-                count = number - (self._first or 0)
-                wait = latest.get(position_after(*self._start, count, num_batches))
-                if wait is None:
-                    continue
-                seconds = wait.seconds
-                if keras.backend.backend() == "tensorflow":  # Whose reader isn't the trainer.
-                    seconds = min(max(0.0, wait.ready - requested), seconds)
-                self._waits.append(seconds)
-                requested = max(requested, wait.ready)
-        self._requests = []
+            for number in range(place, min(place + together, end)):
+                count = number - self._requests[0][0]
+                position = position_after(*self._start, count, self._sequence.num_batches)
+                if (wait := latest.get(position)) is not None:
+                    on_tensorflow = keras.backend.backend() == "tensorflow"
+                    since_request = max(0.0, wait.ready - requested)
+                    # There, the reader may not be the trainer.
+                    yield min(since_request, wait.seconds) if on_tensorflow else wait.seconds
+                    requested = max(requested, wait.ready)

@@ -38,9 +38,8 @@ Arrays = list[NDArray[Any]]
 
 _SUFFIX = ".npz"
 _VALUE = "saved.json"
-# Names of checkpoints, "epoch-step", and of those that are being written, with a process id.
 _WHOLE = re.compile(r"\d{6,}-\d{9,}\.npz")
-_HALF = re.compile(r"\.\d{6,}-\d{9,}\.\d+\.tmp")
+"""Names of checkpoints, "epoch-step"."""
 _FORMAT = 1
 # Errors of file systems that can't fsync a folder: some network and FUSE file systems.
 _NO_FSYNC = (errno.EINVAL, errno.EBADF, errno.ENOTSUP, errno.EOPNOTSUPP)
@@ -130,9 +129,8 @@ class CheckpointDir:
 
     def clean(self) -> None:
         """Remove incomplete files of killed processes; only the writing process may call it."""
-        for half in self.path.glob(".*.tmp"):
-            if _HALF.fullmatch(half.name):
-                half.unlink(missing_ok=True)
+        for half in self.path.glob(".[0-9]*-[0-9]*.[0-9]*.tmp"):
+            half.unlink(missing_ok=True)
 
     def newest(self) -> Any:
         """The value in the newest undamaged file; None if there is no file.

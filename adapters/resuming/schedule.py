@@ -10,8 +10,17 @@ from typing import Any
 import numpy as np
 
 _FORM = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+?)s?\s*")
-_SECONDS = {"s": 1, "second": 1, "min": 60, "minute": 60, "h": 3600, "hour": 3600}
-_COUNTED = {"batch": "batches", "batche": "batches", "epoch": "epochs"}
+_UNITS = {
+    "s": ("seconds", 1),
+    "second": ("seconds", 1),
+    "min": ("seconds", 60),
+    "minute": ("seconds", 60),
+    "h": ("seconds", 3600),
+    "hour": ("seconds", 3600),
+    "batch": ("batches", 1),
+    "batche": ("batches", 1),
+    "epoch": ("epochs", 1),
+}
 
 
 class Schedule:
@@ -36,15 +45,12 @@ class Schedule:
         self._unit = "seconds"
         if isinstance(every, str):
             found = _FORM.fullmatch(every.lower())
-            if found is None:
+            if found is None or found[2] not in _UNITS:
                 raise ValueError(f"every must be a number and a unit, got {every!r}: {remedy}")
-            number, unit = float(found[1]), found[2]
-            if unit in _SECONDS:
-                number *= _SECONDS[unit]
-            elif unit in _COUNTED and number.is_integer():
-                self._unit = _COUNTED[unit]
-            else:
-                raise ValueError(f"every must have a unit that is known, got {every!r}: {remedy}")
+            self._unit, factor = _UNITS[found[2]]
+            number = float(found[1]) * factor
+            if self._unit != "seconds" and not number.is_integer():
+                raise ValueError(f"every must be whole {self._unit}, got {every!r}: {remedy}")
         elif isinstance(every, bool) or not isinstance(
             every, (int, float, np.integer, np.floating)
         ):

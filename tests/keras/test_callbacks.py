@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from adapters import SafeSequence
-from adapters.keras import Resume, WaitReport, Watch, waits
+from adapters.keras import Resume, WaitReport, Watch
 from adapters.keras.internals import sync_state
 from tests.engine.executors import wait_until
 from tests.keras.py_datasets import Endless, Given
@@ -197,8 +197,7 @@ def test_waits_of_an_endless_source(model):
 
 @pytest.mark.one_keras
 @SEVERAL_STEPS
-def test_waits_of_several_steps_in_an_execution(monkeypatch):
-    monkeypatch.setattr(waits, "_LOOKED_UP", 3)  # They are looked up in the midst of the epoch.
+def test_waits_of_several_steps_in_an_execution():
     sequence = sequence_of(2 * BATCHES, workers=0)
     report = reported(linear(run_eagerly=True, steps_per_execution=2), sequence, epochs=2)
     assert len(report.waits_seconds) == 2 * BATCHES
