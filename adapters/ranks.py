@@ -270,11 +270,6 @@ class ShardArgument:
             self.value = int(shard[0]), int(shard[1])
 
     @property
-    def open(self) -> bool:
-        """True while ``"auto"`` isn't resolved."""
-        return self.auto and self.value is None
-
-    @property
     def requested(self) -> tuple[int, int] | None:
         """``(index, count)``, or ``(0, 1)`` while unresolved; None without the argument."""
         return self.part if self.auto else self.value
@@ -293,7 +288,7 @@ class ShardArgument:
         Raises:
             ValueError: The reports contradict each other or are incomplete.
         """
-        if not self.open:
+        if not self.auto or self.value is not None:
             return False
         self.value = _detected_shard()
         if self.value is None:

@@ -67,7 +67,7 @@ class Replay:
         """The label of each sample; None unless the batch is ``(x, y, ...)`` with y per sample."""
         if not (isinstance(self.batch, (tuple, list)) and len(self.batch) > 1):
             return None
-        rows = [as_leaf(leaf) for leaf in flatten(self.batch[1])[0]]
+        rows = _leaves(self.batch[1])
         if len(rows) != 1 or rows[0].ndim not in (1, 2) or len(rows[0]) != len(self.numbers):
             return None
         return [row.tolist() for row in rows[0]]
@@ -109,8 +109,8 @@ class Replay:
             OSError: The file can't be written.
             ValueError: The batch has no images.
         """
-        leaves = [as_leaf(leaf) for leaf in flatten(self.batch)[0]]
-        images = next((found for leaf in leaves if (found := images_in(leaf)) is not None), None)
+        found = map(images_in, _leaves(self.batch))
+        images = next((each for each in found if each is not None), None)
         if images is None:
             raise ValueError(
                 "the batch must have an array of images for a sheet, (batch, height, width) with "
@@ -144,42 +144,35 @@ class Replay:
         if row >= len(self.numbers):
             return None
         try:
-            leaves = [as_leaf(leaf) for leaf in flatten(self.before(row))[0]]
+            found = map(image_in, _leaves(self.before(row)))
         except (ContentError, RecordError):  # Damaged; on_error replaced it in the batch.
             return None
-        return next((found for leaf in leaves if (found := image_in(leaf)) is not None), None)
+        return next((each for each in found if each is not None), None)
 
     def __str__(self) -> str:
         return "\n".join(self._lines())
 
     def _lines(self) -> Iterator[str]:
-        leaves, _ = flatten(self.batch)
-        shapes = ", ".join(
-            f"{_dtype_of(leaf)} {tuple(getattr(leaf, 'shape', ()))}" for leaf in leaves
-        )
-        count = len(self.numbers)
+        leaves, count = _leaves(self.batch), len(self.numbers)
+        shapes = ", ".join(f"{leaf.dtype} {leaf.shape}" for leaf in leaves)
         if count == 1 and leaves:  # Of a source of whole batches, perhaps.
-            count = (getattr(leaves[0], "shape", None) or [1])[0]
+            count = (leaves[0].shape or (1,))[0]
         yield f"batch {self.index} of epoch {self.epoch}: {count} samples, {shapes}"
         labels = self.labels or [""] * len(self.numbers)
         table = [("row", "sample", "label", "file", "record", "offset", "drawn", "on_error")]
         for row, (number, origin) in enumerate(zip(self.numbers.tolist(), self.origins)):
             place = (origin.file, origin.record, origin.offset)
-            before = self.replaced.get(row)
-            instead = f"in place of {before}" if before != number else "made by the function"
-            on_error = None if before is None else instead
+            on_error = None
+            if (before := self.replaced.get(row)) is not None:
+                on_error = f"in place of {before}" if before != number else "made by the function"
             cells = (row, number, labels[row], *place, origin.drawn, on_error)
             table.append(tuple("" if cell is None else str(cell) for cell in cells))  # type: ignore[arg-type]
         columns = [column for column in zip(*table) if any(column[1:])]
         yield from aligned([*zip(*columns)])
 
 
-def _dtype_of(leaf: Any) -> str:
-    """The name of an array's dtype, which is a type for MXNet's NDArray."""
-    dtype = getattr(leaf, "dtype", None)
-    if dtype is None:
-        return type(leaf).__name__
-    return np.dtype(dtype).name if isinstance(dtype, type) else str(dtype)
+def _leaves(tree: Any) -> list[NDArray[Any]]:
+    return [as_leaf(leaf) for leaf in flatten(tree)[0]]
 
 
 def replay_batch(plan: SourcePlan, key: BatchKey, now: int) -> Replay:

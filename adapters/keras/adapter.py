@@ -80,8 +80,7 @@ class SafeSequenceAdapter(Adapter):
         # Not into the next epoch, whose hooks may still change its batches.
         self._may_read_ahead = not (self._endless and self._engine.plan.changes_between_epochs)
         self._steps = steps
-        self._call = weakref.ref(call) if self.trains and call.fit_callbacks else None
-        """Call whose callbacks are told which batches are read."""
+        self._call = weakref.ref(call) if self.trains else None
         self._last_epoch = (
             self._progress.next_start()[0] + call.most_epochs - 1 if self.trains else 0
         )
@@ -172,8 +171,8 @@ class SafeSequenceAdapter(Adapter):
         """Number of batches to skip at the start of this epoch: they were delivered before."""
         if not self._endless:
             return self._next_start()[1]
-        call = self._call() if self._call is not None else None
-        return 0 if call is None else call.steps_done
+        call = self._call and self._call()
+        return call.steps_done if call else 0
 
     def on_epoch_begin(self) -> None:
         """Handle the start of an epoch, or of a symbolic build, which looks like one."""

@@ -10,7 +10,6 @@ import numpy as np
 
 from adapters.arguments import (
     check_client,
-    check_function,
     check_integer,
     check_shard_size,
     is_cluster,
@@ -26,16 +25,6 @@ _SAMPLE_WEIGHTS = (
     "give sample weights of each output, as batch_transform=lambda batch: (*batch, {name: "
     "np.take(weights[name], y) for name, y in batch[1].items()}) makes them"
 )
-
-
-def check_collate(collate: Any) -> None:
-    """Check ``collate``."""
-    if collate is not None and not callable(collate):
-        raise TypeError(
-            "collate must be callable with a list of samples, as adapters.pad() is, or None, got "
-            f"{collate!r}"
-        )
-    check_function("collate", collate, "samples")
 
 
 def check_workers(workers: Any, use_multiprocessing: Any) -> None:

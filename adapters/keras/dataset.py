@@ -193,43 +193,33 @@ class Signature:
         if structure != self._skeleton:
             found = f"is made like {structure}, the first ones {self._skeleton}"
             raise _unlike(cursor, found, "give all of them the same structure")
-        other = False
         # A TensorShape for TensorFlow's tensors.
         shapes: list[Any] = [getattr(leaf, "shape", None) for leaf in leaves]
-        match = shapes == self._shapes
-        for leaf, shape, spec, dtype in zip(leaves, shapes, self._flat, self._dtypes):
-            if not (match or spec.shape.is_compatible_with(shape)):
-                found = f"has an array of shape {tuple(shape)}, the first ones had {spec.shape}"
-                raise _unlike(cursor, found, self._remedy)
-            if not isinstance(leaf, np.ndarray) or leaf.dtype == dtype:
-                continue
-            if dtype.hasobject or not np.can_cast(leaf.dtype, dtype, "same_kind"):
-                found = f"has an array of {leaf.dtype}, the first ones had {spec.dtype.name}"
-                raise _unlike(cursor, found, "give all of them the same dtype")
-            other = True
-        self._shapes = shapes
-        if not other:
-            return batch
-        cast = [
-            leaf.astype(dtype, copy=False) if isinstance(leaf, np.ndarray) else leaf
-            for leaf, dtype in zip(leaves, self._dtypes)
-        ]
-        return unflatten(structure, cast)
+        if shapes != self._shapes:
+            for shape, spec in zip(shapes, self._flat):
+                if not spec.shape.is_compatible_with(shape):
+                    found = f"has an array of shape {tuple(shape)}, the first ones had {spec.shape}"
+                    raise _unlike(cursor, found, self._remedy)
+            self._shapes = shapes
+        for place, (leaf, dtype) in enumerate(zip(leaves, self._dtypes)):
+            if isinstance(leaf, np.ndarray) and leaf.dtype != dtype:
+                if dtype.hasobject or not np.can_cast(leaf.dtype, dtype, "same_kind"):
+                    spec = self._flat[place]
+                    found = f"has an array of {leaf.dtype}, the first ones had {spec.dtype.name}"
+                    raise _unlike(cursor, found, "give all of them the same dtype")
+                leaves[place] = leaf.astype(dtype)
+                batch = None
+        return unflatten(structure, leaves) if batch is None else batch
 
 
 def remedy_of(plan: Any) -> str:
     """Advice for error messages: how to make all batches of a ``SourcePlan`` alike."""
-    if plan.batch_transform is not None:
-        made = "have batch_transform give all of them equal shapes there"
-    elif hasattr(plan.collate, "remedy"):
+    if hasattr(plan.collate, "remedy"):
         return f"{plan.collate.remedy} between batches"
-    elif plan.collate is not None:
-        made = "have collate give all of them equal shapes there, or use collate=adapters.pad()"
-    elif plan.source.whole_batches:
-        made = "have the source give all of them equal shapes there"
-    else:
-        made = "pad, crop or resize in transform, or use collate=adapters.pad()"
-    return f"{made}; or let one of the first two batches differ there as later ones do"
+    return (
+        "pad, crop or resize there in the source, transform, collate (collate=adapters.pad()) or "
+        "batch_transform; or let one of the first two batches differ there as later ones do"
+    )
 
 
 def _unlike(cursor: Cursor, found: str, remedy: str) -> ValueError:

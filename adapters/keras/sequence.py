@@ -24,7 +24,6 @@ from adapters.engine import Engine, Waits
 from adapters.generator_search import drawn_unseeded, generators_used
 from adapters.keras import internals
 from adapters.keras.arguments import (
-    check_collate,
     check_given_shard,
     check_order,
     check_subclass,
@@ -183,7 +182,7 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
         check_workers(workers, use_multiprocessing)
         arguments.check_function("transform", transform, "sample")
         arguments.check_function("batch_transform", batch_transform, "batch")
-        check_collate(collate)
+        arguments.check_function("collate", collate, "samples")
         check_shuffle(shuffle)
         arguments.check_flag("drop_remainder", drop_remainder)
         arguments.check_flag("use_multiprocessing", use_multiprocessing)

@@ -39,7 +39,7 @@ def refused(error: type[Exception], message: str, *arguments: Any, **options: An
         refused(TypeError, "seed must be an integer >= 0, got None", X, seed=None),
         refused(TypeError, "transform must be callable or None, got 3", X, transform=3),
         refused(TypeError, "batch_transform must be callable", X, batch_transform="resize"),
-        refused(TypeError, "collate must be callable with a list of samples", X, collate="pad"),
+        refused(TypeError, "collate must be callable or None", X, collate="pad"),
         refused(ValueError, 'on_error must be "raise", "skip" or callable', X, on_error="ignore"),
         refused(TypeError, "on_error must take (exception, sample_number)", X, on_error=len),
         refused(TypeError, "shard must be (index, count), got 3", X, shard=3),

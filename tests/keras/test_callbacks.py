@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import itertools
 import logging
 from typing import Any
@@ -240,14 +239,6 @@ def test_waits_of_a_loop():
         assert sequence.waits.share > 0.5
         found = [(wait.epoch, wait.step) for wait in sequence.waits.latest()]
     assert found == [(0, step) for step in range(BATCHES)]
-
-
-@pytest.mark.one_keras
-def test_wait_report_deep_copy(model):
-    with sequence_of(BATCHES, workers=0) as sequence:
-        report = copy.deepcopy(WaitReport(sequence))
-        model.fit(sequence, callbacks=[report], verbose=0)
-    assert len(report.waits_seconds) == BATCHES
 
 
 def test_repr(tmp_path):

@@ -241,16 +241,10 @@ def _longest(samples: list[Any]) -> Any:
         (
             RARELY,
             {"collate": _longest},
-            r"shape \(8, 9\), .*\(None, 5\); have collate give .*adapters\.pad\(\)",
-        ),
-        (
-            RARELY,
-            {"collate": list, "batch_transform": _longest},
-            r"shape \(8, 9\), .*\(None, 5\); "
-            "have batch_transform give all of them equal shapes there; or let one of the first two",
+            r"shape \(8, 9\), .*\(None, 5\); pad, crop or resize .* one of the first two",
         ),
     ],
-    ids=["pad", "collate", "batch_transform"],
+    ids=["pad", "collate"],
 )
 def test_shapes_that_differ_late(samples, arguments, message):
     with (

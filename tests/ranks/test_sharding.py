@@ -96,7 +96,7 @@ UNPLACED = {
 def test_rank_missing_among_several(told, monkeypatch):
     said(monkeypatch, UNPLACED[told])
     shard = ShardArgument("auto")
-    assert shard.open
+    assert shard.value is None
     with pytest.raises(ValueError, match="needs the rank of this process") as raised:
         shard.settle()
     assert f"got {told}: correct the variables" in str(raised.value)
@@ -226,7 +226,7 @@ def test_auto_settled_at_once(monkeypatch, caplog):
     caplog.set_level(logging.INFO, logger="adapters")
     said(monkeypatch, {"RANK": "1", "WORLD_SIZE": "4"})
     asked = ShardArgument("auto")
-    assert (asked.open, asked.value, asked.settle()) == (False, (1, 4), False)
+    assert (asked.value, asked.settle()) == ((1, 4), False)
     expected = 'shard="auto": 1 of 4, as torchrun (RANK, WORLD_SIZE) says 1 of 4'
     assert [record.getMessage() for record in caplog.records] == [expected]
 
