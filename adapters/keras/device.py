@@ -14,6 +14,7 @@ from typing import Any
 
 import keras
 import numpy as np
+from numpy.typing import NDArray
 
 from adapters.alignment import aligned_empty
 from adapters.keras.internals import get_jax_iterator
@@ -66,34 +67,33 @@ def transferred(batches: list[Any]) -> Iterator[Any]:
     if len(batches) == 1:
         # Keras converts leaves that are no arrays. JAX may alias the batch's own memory.
         return iter((keras.tree.map_structure(jax.device_put, for_jax(batches[0])),))
-    flat = [jax.tree_util.tree_flatten(batch) for batch in batches]
-    columns = []
-    for arrays in zip(*(leaves for leaves, _ in flat)):
-        # Memory that JAX may alias.
-        out = aligned_empty((len(arrays), *arrays[0].shape), arrays[0].dtype)
-        columns.append(np.stack(arrays, out=out))
-    *group, number = jax.device_put([*columns, np.int32(0)])
-    return _slices(group, number, [structure for _, structure in flat])
+    stacked = jax.tree_util.tree_map(_stacked, *batches)
+    group, number = jax.device_put((stacked, np.int32(0)))
+    return _slices(group, number, len(batches))
 
 
-def _slices(group: list[Any], number: Any, structures: list[Any]) -> Iterator[Any]:
-    pick = _picker()
-    for structure in structures:
-        leaves, number = pick(group, number)
-        yield structure.unflatten(leaves)
+def _stacked(*arrays: NDArray[Any]) -> NDArray[Any]:
+    """Stack arrays in memory that JAX may alias."""
+    out = aligned_empty((len(arrays), *arrays[0].shape), arrays[0].dtype)
+    return np.stack(arrays, out=out)
+
+
+def _slices(group: Any, number: Any, count: int) -> Iterator[Any]:
+    for _ in range(count):
+        batch, number = _picker()(group, number)
+        yield batch
 
 
 @functools.cache
-def _picker() -> Callable[[list[Any], Any], tuple[list[Any], Any]]:
+def _picker() -> Callable[[Any, Any], tuple[Any, Any]]:
     """Function that slices a batch out of a group, compiled once per shape of group."""
     import jax
 
-    def pick(group: list[Any], number: Any) -> tuple[list[Any], Any]:
-        slices = [jax.lax.dynamic_index_in_dim(array, number, 0, keepdims=False) for array in group]
-        return slices, number + 1
+    def pick(group: Any, number: Any) -> tuple[Any, Any]:
+        index = functools.partial(jax.lax.dynamic_index_in_dim, index=number, keepdims=False)
+        return jax.tree_util.tree_map(index, group), number + 1
 
-    picker: Callable[[list[Any], Any], tuple[list[Any], Any]] = jax.jit(pick)
-    return picker
+    return jax.jit(pick)  # type: ignore[no-any-return]
 
 
 # --- PyTorch ---
