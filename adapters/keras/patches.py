@@ -10,9 +10,9 @@ another, in an order that it draws itself, so nothing can be read ahead. ``insta
 - ``CallbackList``, which reports when the trainer starts and each batch that it has finished, and
   leaves out hooks of batches that no callback has.
 - ``EpochIterator``, which then counts the batches of an epoch from the sequence's position.
-
-If Keras has changed too much, with ``ADAPTERS_STOCK_KERAS=1``, or if other code has restored
-``get_data_adapter``, ``fit`` passes a ``StockView`` to Keras's own adapter.
+- ``PyDatasetAdapter``, which reads a ``StockView`` if it is made for a ``SafeSequence``, as it is
+  if Keras has changed too much, with ``ADAPTERS_STOCK_KERAS=1``, or if other code has restored
+  ``get_data_adapter``. If Keras has no such class any more, ``fit`` passes the ``StockView``.
 
 Data sets are pickled for worker processes without Keras, whose import takes seconds there: its
 ``PyDataset`` class is replaced by a plain class, and a ``SafeSequence`` by a proxy that imports
@@ -271,6 +271,8 @@ def install() -> None:
         )
     for name in _CALLS:
         setattr(keras.Model, name, _tracked(getattr(keras.Model, name)))
+    if "PyDatasetAdapter" not in missing:
+        _view_in_keras_adapter()
     if missing or is_stock:
         return
     _patch_get_data_adapter()
@@ -321,6 +323,17 @@ def _patch_get_data_adapter() -> None:
 
     internals.data_adapters.get_data_adapter = get_data_adapter
     internals.patched = True
+
+
+def _view_in_keras_adapter() -> None:
+    """Make Keras's own adapter read the ``StockView`` of a sequence, whoever makes the adapter."""
+    stock = internals.PyDatasetAdapter.__init__
+
+    @functools.wraps(stock)
+    def init(self: Any, x: Any, *args: Any, **kwargs: Any) -> None:
+        stock(self, _view(x), *args, **kwargs)
+
+    internals.PyDatasetAdapter.__init__ = init
 
 
 def _wrap_beginning(name: str, kind: str) -> None:

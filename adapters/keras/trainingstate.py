@@ -29,7 +29,7 @@ _METRICS = "metric variables"
 _RATE = "/learning_rate"
 _NUMBERED = re.compile(r"_\d+(?=[/_.]|$)")  # Numbers that a process appends to names of layers.
 _warned: set[str] = set()
-"""Attributes of callbacks that were warned of."""
+"""Metrics and attributes of callbacks that were warned of."""
 _Group = list[tuple[str, Any]]
 CallbackStates = list[tuple[str, dict[str, Any]]]
 
@@ -37,6 +37,7 @@ CallbackStates = list[tuple[str, dict[str, Any]]]
 def state_of(model: Any) -> dict[str, Any]:
     """Copy everything that training changes."""
     internals.sync_state(model)
+    _warn_of_metrics(model)
     groups = dict(_groups(model))
     return {
         "variables": {
@@ -191,6 +192,23 @@ def _groups(model: Any) -> Iterator[tuple[str, _Group]]:
     yield "variables of TensorFlow", [(each.name, each) for each in of_tensorflow]
     if keras.backend.backend() == "torch":
         yield "buffers of PyTorch", [(name, each) for name, each in model.named_buffers()]
+
+
+def _warn_of_metrics(model: Any) -> None:
+    """Warn once of each metric whose counts can't be saved, as they are in no variable."""
+    compiled = internals.compiled_metrics(model)
+    plain = vars(keras.metrics.Metric())
+    for metric in [*model.metrics, *(getattr(compiled, "metrics", None) or ())]:
+        values = [value for name, value in vars(metric).items() if name not in plain]
+        counts = (int, float, list, dict, np.ndarray)
+        own = [each for each in values if isinstance(each, counts) or hasattr(each, "assign")]
+        if metric is not compiled and own and not metric.variables and metric.name not in _warned:
+            _warned.add(metric.name)
+            log.warning(
+                "the metric %s keeps count in no Keras variable: after a crash within an epoch, it "
+                "doesn't resume exactly; count in self.add_weight(...)",
+                metric.name,
+            )
 
 
 def _dtype(variable: Any) -> str:

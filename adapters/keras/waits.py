@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import sys
 import time
@@ -62,6 +63,13 @@ class WaitReport(keras.callbacks.Callback):  # type: ignore[misc]
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self._sequence!r}>"
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> WaitReport:
+        """Copy the report but not the sequence, as tuners copy callbacks and not the data."""
+        memo[id(self._sequence)] = self._sequence
+        memo[id(self)] = twin = copy.copy(self)
+        twin.__dict__.update(copy.deepcopy(self.__dict__, memo))
+        return twin
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Note the position of the epoch's first batch, and the time."""

@@ -38,8 +38,9 @@ Arrays = list[NDArray[Any]]
 
 _SUFFIX = ".npz"
 _VALUE = "saved.json"
+# Names of checkpoints, "epoch-step", and of those that are being written, with a process id.
 _WHOLE = re.compile(r"\d{6,}-\d{9,}\.npz")
-"""Names of checkpoints, "epoch-step"."""
+_HALF = re.compile(r"\.\d{6,}-\d{9,}\.\d+\.tmp")
 _FORMAT = 1
 # Errors of file systems that can't fsync a folder: some network and FUSE file systems.
 _NO_FSYNC = (errno.EINVAL, errno.EBADF, errno.ENOTSUP, errno.EOPNOTSUPP)
@@ -129,8 +130,9 @@ class CheckpointDir:
 
     def clean(self) -> None:
         """Remove incomplete files of killed processes; only the writing process may call it."""
-        for half in self.path.glob(".[0-9]*-[0-9]*.[0-9]*.tmp"):
-            half.unlink(missing_ok=True)
+        for half in self.path.glob(".*.tmp"):
+            if _HALF.fullmatch(half.name):
+                half.unlink(missing_ok=True)
 
     def newest(self) -> Any:
         """The value in the newest undamaged file; None if there is no file.
@@ -145,15 +147,14 @@ class CheckpointDir:
                 log.warning("%s: the one saved before it is used", damage)
             try:
                 return _read(path)
-            except FileNotFoundError:
-                continue  # Another process has removed it meanwhile.
-            except (_FormatError, MemoryError):
+            except _FormatError:
                 raise
             except Exception as error:  # zipfile, zlib, json and NumPy raise many types.
-                # Damage may lead to an invalid position, or to bz2, whose errors have no number.
-                if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
-                    raise
-                damage = f"{path} is damaged ({error})"
+                obstacle = _obstacle(error)
+                if obstacle is not None and not isinstance(obstacle, FileNotFoundError):
+                    raise obstacle from None
+                # Another process may have removed the file meanwhile.
+                damage = damage if obstacle else f"{path} is damaged ({error})"
         if damage:
             raise ValueError(
                 f"folder must have an intact file to resume from, got {self.path}: {damage}, and "
@@ -193,6 +194,15 @@ def _force_names(path: Path) -> None:
 
 class _FormatError(ValueError):
     """An intact file that another version of this package has saved."""
+
+
+def _obstacle(error: Exception) -> Exception | None:
+    """Return the reason why a file couldn't be read; None if it is damaged."""
+    if isinstance(error, zipfile.BadZipFile):
+        error = error.__context__ if isinstance(error.__context__, OSError) else error
+    # Damage may lead to an invalid position, or to bz2, whose errors have no number.
+    damaged = isinstance(error, OSError) and error.errno in (None, errno.EINVAL)
+    return error if isinstance(error, (OSError, MemoryError)) and not damaged else None
 
 
 def _read(path: Path) -> Any:

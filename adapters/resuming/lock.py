@@ -1,8 +1,8 @@
 """The lock of a checkpoint folder: only rank 0 of one training writes to it at a time.
 
 Rank 0 holds ``flock`` on the file ``.lock`` in the folder from the start of a training to its end;
-the other ranks only read the folder. The system releases the lock however the process ends, and
-the file stays. Forked worker processes don't hold the lock.
+the other ranks only read the folder. The system releases the lock however the process ends; a file
+that a killed process has left is locked again. Forked worker processes don't hold the lock.
 
 A ``Lock`` belongs to one ``Resume``; only the training thread calls its methods.
 """
@@ -15,6 +15,7 @@ import logging
 import os
 import socket
 import threading
+import time
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +23,9 @@ from pathlib import Path
 from adapters.resuming.checkpoint_dir import make
 
 log = logging.getLogger("adapters")
+
+# A forked child inherits the lock, and holds it until its at-fork handler has run.
+_PATIENCE_SECONDS, _PAUSE_SECONDS = 1.0, 0.02
 
 
 class Lock:
@@ -67,18 +71,7 @@ class Lock:
         self._thread = threading.get_ident()
         try:
             make(self._path)
-            self._file = os.open(self._name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.ftruncate(self._file, 0)
-            os.pwrite(self._file, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
-        except BlockingIOError:
-            holder = self._name.read_text() or "another process"
-            self._close()
-            raise RuntimeError(
-                f"folder must be used by one training at a time, got {self._path}, which "
-                f"{holder} uses: end that one, or give Resume another folder. Processes of one job "
-                "share a folder if the data of each has its own shard=(rank, count)"
-            ) from None
+            self._acquire()
         except OSError as error:  # For example, the file system has no locks.
             log.warning(
                 "%s can't be locked (%s): a second training there would not be noticed",
@@ -102,16 +95,41 @@ class Lock:
         """Release the lock."""
         self.writes = self._awaits_rank_0 = False
         if self._file is not None:
-            with contextlib.suppress(OSError):  # The file system has no locks.
-                fcntl.flock(self._file, fcntl.LOCK_UN)  # A child may have the file for a moment.
-            self._close()
-
-    def _close(self) -> None:
-        if self._file is not None:
+            with contextlib.suppress(OSError):
+                self._name.unlink()
             os.close(self._file)
             self._file = None
 
-    __del__ = _close
+    def _acquire(self) -> None:
+        """Open and lock the lock file; if locks aren't supported, the file only marks rank 0."""
+        until = time.monotonic() + _PATIENCE_SECONDS
+        while self._file is None:
+            file = os.open(self._name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if _has_name(file, self._name):
+                    self._file = file
+                    os.ftruncate(file, 0)
+                    os.pwrite(file, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
+            except BlockingIOError:
+                if time.monotonic() >= until:
+                    holder = os.pread(file, 300, 0).decode() or "another process"
+                    raise RuntimeError(
+                        f"folder must be used by one training at a time, got {self._path}, which "
+                        f"{holder} uses: end that one, or give Resume another folder. Processes of "
+                        "one job share a folder if the data of each has its own shard=(rank, count)"
+                    ) from None
+                time.sleep(_PAUSE_SECONDS)
+            except OSError:
+                self._file = file
+                raise
+            finally:
+                if self._file != file:
+                    os.close(file)
+
+    def __del__(self) -> None:
+        if self._file is not None:
+            os.close(self._file)
 
 
 @contextlib.contextmanager
@@ -129,10 +147,19 @@ _readers = 0
 _locks: weakref.WeakSet[Lock] = weakref.WeakSet()
 
 
+def _has_name(file: int, path: Path) -> bool:
+    """True if ``path`` still names the open file."""
+    try:
+        return os.path.samestat(os.fstat(file), os.stat(path))
+    except FileNotFoundError:
+        return False
+
+
 def _forget_in_child() -> None:
     for lock in list(_locks):
-        lock._close()
-        lock.writes = False
+        if lock._file is not None:
+            os.close(lock._file)
+        lock._file, lock.writes = None, False
 
 
 os.register_at_fork(after_in_child=_forget_in_child)

@@ -39,7 +39,7 @@ CALLS = ("fit", "evaluate", "predict")
 
 
 def test_names_of_this_keras():
-    assert (internals.missing(), internals.patched) == ([], True)
+    assert (internals.missing(), internals.by_keras_adapter()) == ([], False)
 
 
 def test_names_that_have_moved():
@@ -101,6 +101,7 @@ def test_resume_refused_by_old_keras(tmp_path, monkeypatch):
 @pytest.fixture(autouse=True)
 def put_back_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(patches, "_warned", set())
+    monkeypatch.setattr(data_adapters, "get_data_adapter", data_adapters.get_data_adapter)
     for name in CALLS:
         monkeypatch.setattr(keras.Model, name, getattr(keras.Model, name))
 
@@ -158,3 +159,13 @@ def test_resume_without_wrapper(tmp_path):
     keras.Model.fit = inspect.unwrap(keras.Model.fit)
     with pytest.raises(RuntimeError, match="Resume"):
         fitted(sequence_of(BATCHES, workers=0), callbacks=[Resume(tmp_path)])
+
+
+@pytest.mark.parametrize("fit_lost", [False, True])
+def test_adapter_lost(fit_lost, caplog):
+    data_adapters.get_data_adapter = inspect.unwrap(data_adapters.get_data_adapter)
+    if fit_lost:
+        keras.Model.fit = inspect.unwrap(keras.Model.fit)
+    trained = fitted(sequence_of(BATCHES), shuffle=False)
+    assert trained == 2 * epochs_of(sequence_of(BATCHES, workers=0), 1)
+    assert ["restored its get_data_adapter" in line for line in warnings_of(caplog)] == [True]

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from adapters import SafeSequence
-from adapters.keras import Resume
+from adapters.keras import Resume, internals, trainingstate
 from tests.keras import recording
 from tests.keras.conftest import full_on_tensorflow
 from tests.keras.programs import Program
@@ -361,6 +361,33 @@ def test_callbacks_of_keras_without_a_warning(tmp_path, caplog):
 # --- metrics ---
 
 
+class PythonCount(keras.metrics.Metric):
+    def __init__(self) -> None:
+        super().__init__(name="calls")
+        self.count = 0
+
+    def update_state(self, *_: Any, **__: Any) -> None:
+        self.count += 1
+
+    def result(self) -> Any:
+        return float(self.count)
+
+    def reset_state(self) -> None:
+        self.count = 0
+
+
+class TensorFlowCount(PythonCount):
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = internals.tensorflow().Variable(0)
+
+    def update_state(self, *_: Any, **__: Any) -> None:
+        self.count.assign_add(1)
+
+    def reset_state(self) -> None:
+        self.count.assign(0)
+
+
 def with_metrics(folder: Path | None, losses: Losses, metrics: list[Any]) -> None:
     keras.utils.set_random_seed(3)
     model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2, "sigmoid")])
@@ -393,3 +420,15 @@ def test_metrics_of_half_an_epoch(tmp_path):
     with_metrics(tmp_path, continued, metrics())
     assert 1 < len(continued.seen) < len(expected.seen)
     assert continued.seen == {name: expected.seen[name] for name in continued.seen}
+
+
+@pytest.mark.one_keras
+@pytest.mark.parametrize(
+    "metric", [PythonCount, pytest.param(TensorFlowCount, marks=recording.ON_TENSORFLOW)]
+)
+def test_metric_that_counts_in_no_keras_variable(metric, tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr(trainingstate, "_warned", set())
+    with_metrics(tmp_path, Losses(), [metric(), "accuracy"])
+    assert caplog.text.count("the metric calls keeps count in no Keras variable") == 1
+    assert "calls" in caplog.text
+    assert "accuracy" not in caplog.text

@@ -248,7 +248,7 @@ def test_second_training_refused(tmp_path):
     ranked(tmp_path, act=another)
     assert said
     assert ranked(tmp_path, epochs=2).history.epoch == [0, 1]
-    assert {path.suffix or path.name for path in tmp_path.iterdir()} == {".npz", ".lock"}
+    assert {path.suffix for path in tmp_path.iterdir()} == {".npz"}
 
 
 def test_failed_training_leaves_the_folder(tmp_path, monkeypatch):

@@ -124,7 +124,9 @@ def test_failed_save_leaves_what_was_there(fails, tmp_path, monkeypatch):
     assert folder.newest()["weights"].tolist() == [0, 0, 0]
 
 
-@pytest.mark.parametrize("name", ["os.listdir", "numpy.lib.format.read_array"])
+@pytest.mark.parametrize(
+    "name", ["os.listdir", "zipfile._EndRecData", "numpy.lib.format.read_array"]
+)
 def test_file_that_cannot_be_read_at_present_is_an_error(name, tmp_path, monkeypatch):
     CheckpointDir(tmp_path, keep=1).save(NAMES[0], {"weights": np.zeros(3)})
     monkeypatch.setattr(name, Mock(side_effect=OSError(errno.ESTALE, "Stale file handle")))
@@ -164,6 +166,12 @@ def test_array_of_records_refused(tmp_path):
 # --- one training at a time writes to a folder, by its rank 0 ---
 
 
+@pytest.fixture(autouse=True)
+def little_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those who find a folder locked don't wait a second for it."""
+    monkeypatch.setattr("adapters.resuming.lock._PATIENCE_SECONDS", 0.1)
+
+
 _HOLDER = """
 import sys
 from pathlib import Path
@@ -196,6 +204,7 @@ def test_lock_names_the_process_and_survives_its_kill(tmp_path):
         lock.take(0)
         assert lock.writes
         lock.release()
+    assert [*tmp_path.iterdir()] == []
 
 
 def test_lock_of_several_ranks(tmp_path, caplog):
@@ -212,6 +221,7 @@ def test_lock_of_several_ranks(tmp_path, caplog):
     for lock in locks:
         lock.release()
         assert not lock.writes
+    assert [*tmp_path.iterdir()] == []
 
 
 def test_lock_read_only(tmp_path):
@@ -270,6 +280,7 @@ def test_lock_on_a_file_system_without_locks(tmp_path, monkeypatch, caplog):
     ]
     for lock in locks:
         lock.release()
+    assert [*tmp_path.iterdir()] == []
 
 
 # --- how often it is saved, and in which order ---
