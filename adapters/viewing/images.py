@@ -7,11 +7,13 @@ One rule scales values to 8 bits. uint8 is shown unchanged. The other images of 
 range, so that their brightness stays comparable: [0, 1] if it holds all values, else [0, 255] if it
 does, else from the minimum to the maximum. NaN is black.
 
-Thumbnails use nearest-neighbour sampling.
+Thumbnails use nearest-neighbour sampling. Captions need OpenCV; without it, there are none.
 """
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import os
 import struct
 import zlib
@@ -27,7 +29,8 @@ RGB = NDArray[np.uint8]
 """uint8 (height, width, 3)."""
 
 TILE_PIXELS = 128
-_GAP_PIXELS, _FRAME_PIXELS = 4, 2
+_GAP_PIXELS, _FRAME_PIXELS, _CAPTION_PIXELS = 4, 2, 16
+_CAPTION_CHARACTERS = 20
 _CHANNELS = (1, 3, 4)
 _LEAST_SIDE = 4
 _RED = (255, 0, 0)
@@ -73,16 +76,26 @@ def framed(tile: RGB, box: tuple[float, float, float, float]) -> RGB:
     return tile
 
 
-def contact_sheet(rows: Sequence[Sequence[RGB | None]]) -> bytes:
-    """A PNG of thumbnails in rows, None for an empty place."""
+def contact_sheet(rows: Sequence[Sequence[RGB | None]], captions: Sequence[str] = ()) -> bytes:
+    """A PNG of thumbnails in rows, None for an empty place, with captions below them in order."""
     if not any(map(len, rows)):
         raise ValueError("rows must hold at least one image, got none")
-    side = TILE_PIXELS + _GAP_PIXELS
-    sheet = np.full((len(rows) * side, max(map(len, rows)) * side, 3), 255, np.uint8)
-    for top, row in zip(range(0, len(sheet), side), rows):
-        for left, tile in zip(range(0, sheet.shape[1], side), row):
+    writer: Any = None
+    if any(captions):
+        with contextlib.suppress(ImportError):
+            writer = importlib.import_module("cv2")
+    height = TILE_PIXELS + _GAP_PIXELS + (_CAPTION_PIXELS if writer is not None else 0)
+    width = TILE_PIXELS + _GAP_PIXELS
+    sheet = np.full((len(rows) * height, max(map(len, rows)) * width, 3), 255, np.uint8)
+    remaining = iter(captions)
+    for top, row in zip(range(0, len(sheet), height), rows):
+        for left, tile in zip(range(0, sheet.shape[1], width), row):
             if tile is not None:
                 sheet[top : top + tile.shape[0], left : left + tile.shape[1]] = tile
+            text = next(remaining, "")[:_CAPTION_CHARACTERS]
+            if writer is not None:
+                place, font = (left, top + height - 2 * _GAP_PIXELS), writer.FONT_HERSHEY_SIMPLEX
+                writer.putText(sheet, text, place, font, 0.38, (0, 0, 0), 1)
     return png(sheet[:-_GAP_PIXELS, :-_GAP_PIXELS])
 
 

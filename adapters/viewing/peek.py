@@ -46,14 +46,16 @@ class Peek:
 
     def png(self) -> bytes | None:
         """The contact sheet as a PNG, one row per batch; None if there are no images."""
-        rows = [row for batch in self.batches if (row := _images_of(batch))]
+        rows = [row for batch in self.batches if (row := _row(batch))]
         if not rows:
             return None
-        tiles = thumbnails([image for row in rows for image in row])
-        if all(len(row) == 1 for row in rows):
-            return contact_sheet([tiles[at : at + _ACROSS] for at in range(0, len(tiles), _ACROSS)])
+        flat = [each for row in rows for each in row]
+        tiles = thumbnails([image for image, _ in flat])
+        alone = all(len(row) == 1 for row in rows)
+        lengths = [_ACROSS] * -(-len(flat) // _ACROSS) if alone else [len(row) for row in rows]
         remaining = iter(tiles)
-        return contact_sheet([list(itertools.islice(remaining, len(row))) for row in rows])
+        sheet = [list(itertools.islice(remaining, length)) for length in lengths]
+        return contact_sheet(sheet, [caption for _, caption in flat])
 
     def save(self, path: str | os.PathLike[str]) -> str:
         """Write the contact sheet to a PNG file and return its path.
@@ -113,10 +115,23 @@ def _has_rows(leaf: Any) -> bool:
     return isinstance(leaf, np.ndarray) and leaf.ndim > 0
 
 
-def _images_of(batch: Any) -> list[NDArray[Any]]:
-    """The images of a batch's first array that holds any."""
-    found = map(images_in, flatten(batch)[0])
-    return next((list(images) for images in found if images is not None), [])
+def _row(batch: Any) -> list[tuple[NDArray[Any], str]]:
+    """The images of a batch with captions: the other members that are scalar per sample."""
+    leaves, _ = flatten(batch)
+    found = [(place, images_in(leaf)) for place, leaf in enumerate(leaves)]
+    place, images = next(((p, i) for p, i in found if i is not None), (0, None))
+    if images is None:
+        return []
+    others = [leaf for other, leaf in enumerate(leaves) if other != place and _has_rows(leaf)]
+    captions = [
+        ", ".join(
+            _shown(leaf[sample])
+            for leaf in others
+            if sample < len(leaf) and leaf[sample : sample + 1].size <= 1
+        )
+        for sample in range(len(images))
+    ]
+    return list(zip(images, captions))
 
 
 def named_leaves(tree: Any, name: str = "") -> Iterator[tuple[str, Any]]:

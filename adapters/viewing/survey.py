@@ -27,7 +27,7 @@ from adapters.viewing.peek import named_leaves
 
 # Samples per task, and tasks.
 _LEAST_RANGE, _MOST_RANGES = 64, 10_000
-_SHOWN_LABELS, _SHOWN_CORRUPT = 12, 5
+_SHOWN_LABELS, _SHOWN_CHARACTERS, _SHOWN_CORRUPT = 12, 60, 5
 # Integers with more distinct values than this are numbers, not labels, and longer texts contents.
 _MOST_LABELS, _MOST_LABEL_BYTES = 100_000, 256
 
@@ -63,7 +63,7 @@ class FieldStatistics:
         if self.kind == "label":
             yield f"{self.name}: labels, {len(self.counts):,} distinct"
             for label, count in list(self.counts.items())[:_SHOWN_LABELS]:
-                yield f"    {label!r:.60}: {count:,}"
+                yield f"    {_shortened(repr(label))}: {count:,}"
             if len(self.counts) > _SHOWN_LABELS:
                 yield f"    and {len(self.counts) - _SHOWN_LABELS} more"
             return
@@ -316,6 +316,10 @@ def _count(
             for name, value in named_leaves(sample):
                 fields.setdefault(name or "sample", _Field()).count(value)
     return fields, corrupt
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
 
 
 def _sizes(shapes: dict[tuple[int, ...], int]) -> str:
