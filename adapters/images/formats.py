@@ -26,8 +26,6 @@ from adapters.lazily import required
 _BY_PILLOW = re.compile(rb"BM.{12}(?:\x0c|.{16}[\x01\x02]|(?!\x28).{14}\x10\0\x03)", re.DOTALL)
 # A BMP of 8 bits or less.
 _INDEXED = re.compile(rb"BM.{12}(?:\x0c\0{3}.{6}|(?!\x0c).{14})[\x01-\x08]\0", re.DOTALL)
-# Flag of a WebP with a frame in each chunk ``ANMF``.
-_ANIMATED = 2
 # TIFF photometric interpretations.
 _GREYS, _RGB, _PALETTE, _CMYK = (0, 1), 2, 3, 5
 # TIFF extra sample: an alpha that the colours aren't multiplied by.
@@ -45,9 +43,9 @@ def decode(buffer: memoryview | bytes, indices: bool) -> NDArray[Any]:
     view = memoryview(buffer)
     if tiff.is_tiff(view):
         return _tiff(buffer, indices)
-    head = bytes(view[:21])
-    if head[:4] == b"RIFF" and head[8:16] == b"WEBPVP8X" and head[20] & _ANIMATED:
-        opencv.check_one(bytes(view).count(b"ANMF"))
+    head = bytes(view[:16])
+    if head[:4] == b"RIFF" and head[8:] == b"WEBPVP8X":
+        opencv.check_one(sum(name == b"ANMF" for name, _ in exif.riff_chunks(view)))
     plugin = "Gif" if head[:4] == b"GIF8" else "Bmp"
     if plugin == "Gif" or _BY_PILLOW.match(view) or (indices and _INDEXED.match(view)):
         return pillow.decode(buffer, plugin, indices)

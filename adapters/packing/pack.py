@@ -58,7 +58,7 @@ def pack(
         format: ``"recordio"``: the image after MXNet's IRHeader; or ``"tfrecord"``: in a
             tf.train.Example, as ``image/encoded``, ``image/class/label`` and ``image/id``.
         shard_bytes: Maximum size of a file, unless one record is larger.
-        resize: Pixels of the shorter side, bilinear, as ``ImageDecoder(resize_short=...)``. JPEGs
+        resize: Pixels of the shorter side, bilinear, as ``ImageDecoder(resize_short=...)``. Images
             that are encoded again, for this or another reason, are stored upright as EXIF says.
         quality: JPEG quality, 1 to 100. None keeps JPEGs that aren't resized as they are, and uses
             95 for others.

@@ -339,11 +339,11 @@ def test_jpeg_records_cannot_hold_all(name, tmp_path):
         packed(tmp_path, STORED[name][0], encoding="jpeg")
 
 
-def rotated(orientation: int) -> bytes:
+def rotated(orientation: int, kind: str = "JPEG") -> bytes:
     exif = Image.Exif()
     exif[0x0112] = orientation
     shades = np.dstack([cv2.resize(COLOURS[:3, :4], (40, 32))[:, :, 0]] * 3)
-    return encoded(shades, "JPEG", exif=exif.tobytes())
+    return encoded(shades, kind, exif=exif.tobytes())
 
 
 @pytest.mark.parametrize(
@@ -361,8 +361,11 @@ def test_exif_photo_is_upright_if_encoded_again(orientation, options, tmp_path):
     assert np.abs(found.astype(int) - wanted).mean() < 6
 
 
-def test_exif_behind_filling_bytes_is_found(tmp_path):
-    content = rotated(6).replace(b"\xff\xe1", b"\xff\xff\xe1", 1)
+FILLED = rotated(6).replace(b"\xff\xe1", b"\xff\xff\xe1", 1)
+
+
+@pytest.mark.parametrize("content", [rotated(6, "PNG"), rotated(6, "WEBP"), FILLED])
+def test_exif_of_other_kinds_is_upright(content, tmp_path):
     out = packed(tmp_path, content, encoding="raw")
     assert open_records(out, decode="image")[0][0].shape == (40, 32, 3)
 

@@ -139,8 +139,7 @@ def test_image_that_is_none_is_refused_by_number(tmp_path, content, options, mes
 def test_label_is_stored(tmp_path, label, recordio, tfrecord):
     for format, expected in (("recordio", recordio), ("tfrecord", tfrecord)):
         if expected is not None:
-            (tmp_path / format).mkdir()
-            stored = one(tmp_path / format, jpeg(0), label, format)[0]
+            stored = one(tmp_path, jpeg(0), label, format)[0]
             assert (stored, type(stored)) == (expected, type(expected))
 
 

@@ -111,7 +111,7 @@ def listed(root: Path, text: str) -> Path:
 def test_list_says_label_and_id(tmp_path, lines, expected):
     source = listed(tmp_path, lines)
     for format in FORMATS:
-        found = records_of(source, tmp_path / format, format=format)
+        found = records_of(source, tmp_path / "out", format=format)
         assert [(label, identity) for label, identity, _ in found] == expected
 
 
