@@ -26,6 +26,9 @@ _PERIOD_SECONDS, _PERIOD_BATCHES = 0.02, 32
 _DECIDED_PERIOD_SECONDS = 0.05
 _LONG_PERIOD_SECONDS, _LONG_PERIOD_BATCHES = 0.3, 6
 _PERIODS = 3
+# A setting slower than the first by this factor in a period gets no other one. Two pauses of 5 ms
+# for the GIL may make a period 1.5 times as long.
+_HOPELESS = 2.0
 # A period in which it is slower by this factor ends after the least number of batches.
 _SLOWER = 1.15
 # One in which most batches are slower by this factor ends after this number of them.
@@ -136,6 +139,8 @@ class Comparison:
         if self.current != first:
             excess = max(0.0, pace / paces[first][-1] - 1)
             self._rest += int(excess / _COST * (self._settle + len(self._moments)))
+            if pace > _HOPELESS * paces[first][-1]:
+                del paces[self.current]
         elif first > 1 and max(_SLOW_SECONDS, _CLEARLY * pace) < alone_seconds:
             paces = {setting: paces[setting] for setting in paces if setting >= first}
         paces = {setting: paces[setting] for setting in paces if not self._has_lost(setting)}

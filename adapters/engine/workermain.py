@@ -183,7 +183,7 @@ _kept: list[Any] = []
 
 
 def _drop_closed(present: FileName) -> None:
-    """Drop plans, but for the present one, that their executor has closed or sent anew."""
+    """Drop plans, but for the present one, that their executor has closed or replaced."""
     for name in [each for each in _open_plans if each != present and not is_open(each)]:
         for copy in _open_plans.pop(name).finalized:
             _kept.append(copy)
