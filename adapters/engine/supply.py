@@ -24,7 +24,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import enum
-import functools
 import logging
 import math
 import threading
@@ -102,6 +101,7 @@ class Supply:
         """Time of the latest batch."""
         self._alone_seconds = math.inf
         """Time of a batch without competition for the GIL, see ``_note_time``."""
+        self._has_warned = False
         self._outdated = False
         """True if workers have the plan of an earlier epoch."""
         self._lock = threading.RLock()
@@ -421,16 +421,13 @@ class Supply:
         self._outdated = False  # The plan is sent as it is now.
         count = choice.ceiling or choice.count
         executor = EXECUTORS[choice.kind](self.plan, count, settings, lock, changed)
-        if choice.kind == "threads" and settings.workers != "auto" and unsafe and choice.count > 1:
-            _say_that_threads_wait(" and ".join(unsafe), choice.count)
+        requested = choice.kind == "threads" and settings.workers != "auto"
+        if requested and unsafe and choice.count > 1 and not self._has_warned:
+            self._has_warned = True
+            log.warning(
+                "%s: run by one of %d threads at a time, as not declared thread-safe; write "
+                "thread_safe=True if several threads may run it at once, or use processes",
+                " and ".join(unsafe),
+                choice.count,
+            )
         return executor
-
-
-@functools.cache  # Warn once.
-def _say_that_threads_wait(unsafe: str, count: int) -> None:
-    log.warning(
-        "%s: run by one of %d threads at a time, as not declared thread-safe; write "
-        "thread_safe=True if several threads may run it at once, or use processes",
-        unsafe,
-        count,
-    )

@@ -208,8 +208,7 @@ class InflatedFile(MappedFile):
     """
 
     damage: RecordError | None = None
-    """Error in the compressed data; the whole members before it were inflated, or, if the file ends
-    too early, all that is there."""
+    """Error in the compressed data; everything before it was inflated."""
 
     def __init__(self, source: MappedFile | RemoteFile) -> None:
         self.source = source
@@ -244,11 +243,10 @@ class InflatedFile(MappedFile):
 def _inflate(compressed: Storage, file: IO[bytes]) -> RecordError | None:
     """Write the inflated data; return the error if they are damaged or truncated.
 
-    Several members in sequence, with zeros between them, are one stream, as for gzip. A damaged
-    member is left out: its checksum doesn't tell which of its data are right.
+    Several members in sequence, with zeros between them, are one stream, as for gzip.
     """
     inflater: Any = None
-    name, read, member, inflated = compressed.name, 0, 0, 0
+    name, read = compressed.name, 0
     while read < compressed.size:
         block = bytes(compressed.read(read, _INFLATED_BYTES))
         read += len(block)
@@ -257,14 +255,17 @@ def _inflate(compressed: Storage, file: IO[bytes]) -> RecordError | None:
                 block = block.lstrip(b"\0")
                 if not block:
                     break
-                member, inflated = read - len(block), file.tell()
                 inflater = zlib.decompressobj(zlib.MAX_WBITS | 32)  # Detects GZIP or ZLIB.
+            before = inflater.copy()
             try:
                 file.write(inflater.decompress(block))
             except zlib.error as error:
-                file.seek(inflated)
-                file.truncate()
-                return RecordError(name, None, member, "GZIP or ZLIB data", f"damage: {error}")
+                at = read - len(block)
+                with contextlib.suppress(zlib.error):  # The part that precedes the damage.
+                    for place in range(len(block)):
+                        file.write(before.decompress(block[place : place + 1]))
+                        at += 1
+                return RecordError(name, None, at, "GZIP or ZLIB data", f"damage: {error}")
             if file.tell() > max(_MOST_BYTES, _MOST_TIMES * read):
                 expected = f"data that inflate to at most 1 GiB, or {_MOST_TIMES} times their size"
                 raise RecordError(name, None, read, expected, f"{file.tell():,} bytes")

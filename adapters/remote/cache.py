@@ -92,8 +92,9 @@ class Cache:
 
     Raises:
         TypeError: ``folder`` is not a path, or ``limit`` is neither a number nor text.
-        ValueError: ``limit`` can't be parsed or is below 1 MiB; or the folder is a URL, belongs to
-            another user, or others may write to it.
+        ValueError: ``limit`` can't be parsed or is below 1 MiB; the folder is a URL, belongs to
+            another user, or others may write to it; or ``decoded``, which was replaced by
+            ``materialize``.
 
     Example:
         >>> from adapters import Cache
@@ -102,8 +103,17 @@ class Cache:
     """
 
     def __init__(
-        self, folder: str | os.PathLike[str], limit: int | str = DEFAULT_LIMIT_BYTES
+        self,
+        folder: str | os.PathLike[str],
+        limit: int | str = DEFAULT_LIMIT_BYTES,
+        *,
+        decoded: bool = False,
     ) -> None:
+        if decoded:
+            raise ValueError(
+                "a cache keeps what is read, got decoded=True: materialize(source, folder) writes "
+                "decoded samples once, and returns a source that reads them"
+            )
         self.folder = os.path.abspath(local_path(folder, "folder"))
         self.limit = _bytes_of(limit)
         with contextlib.suppress(OSError):  # Storing something will say why not.

@@ -18,6 +18,9 @@ REMEDY = "decode each in transform, [decoder.decode(image, rng) for image in ima
 """Advice for several images in a sample."""
 _NUMBERS = {example.FLOAT_LIST: "float32", example.INT64_LIST: "int64"}
 _HEADER_BYTES = 33  # Up to the header chunk of a PNG.
+_OBJECT = "image/object/"
+_BBOX = tuple(f"{_OBJECT}bbox/{side}" for side in ("ymin", "xmin", "ymax", "xmax"))
+_CLASSES = _OBJECT + "class/label"
 
 
 @dataclass
@@ -56,7 +59,8 @@ def suggested(payloads: Iterable[memoryview]) -> list[str]:
         return []
     lines = ["decode = {"]
     images = [name for name, seen in found.items() if _are_images(seen.values)]
-    for name in sorted(found):
+    boxes, in_boxes = _boxes(found, records) if images else ([], set())
+    for name in sorted(found.keys() - in_boxes):
         seen = found[name]
         if len(set(seen.kinds)) > 1:  # No feature takes several types.
             lines.append(f"    # {json.dumps(name)} is of several types")
@@ -69,7 +73,7 @@ def suggested(payloads: Iterable[memoryview]) -> list[str]:
         seen = steps[name]
         if len(set(seen.kinds)) == len(set(seen.counts)) == 1:
             lines += _lines(name, _feature(seen, in_steps=True), seen)
-    return [*lines, "}"]
+    return [*lines, *boxes, "}"]
 
 
 def _lists(payload: memoryview) -> Iterator[tuple[str, bool, int, Sequence[Any]]]:
@@ -92,6 +96,31 @@ def _lines(name: str, feature: str, seen: _Seen) -> list[str]:
     if _are_images(seen.values) and not feature.startswith("ImageDecoder("):
         lines.append(f"    # encoded images: {REMEDY}")
     return lines
+
+
+def _boxes(found: dict[str, _Seen], records: int) -> tuple[list[str], set[str]]:
+    """Line of ``Boxes`` for the object-detection layout, and the features that it reads."""
+    if not found.keys() >= {*_BBOX}:
+        return [], set()
+    counts = found[_BBOX[0]].counts
+    read = {
+        name for name, seen in found.items() if name.startswith(_OBJECT) and seen.counts == counts
+    }
+    arguments, per_box = [], []
+    if _CLASSES not in read or found[_CLASSES].kinds[0] != example.INT64_LIST:
+        arguments.append("classes=None")
+        read.discard(_CLASSES)
+    for name in sorted(read - {*_BBOX, _CLASSES}):
+        seen = found[name]
+        dtype = "str" if all(map(_is_text, seen.values)) else "bytes"
+        if seen.kinds[0] in _NUMBERS:
+            dtype = f'"{_NUMBERS[seen.kinds[0]]}"'
+        per_box.append(f"{json.dumps(name)}: Feature({dtype})")
+    if per_box:
+        arguments.append(f"per_box={{{', '.join(per_box)}}}")
+    if len(counts) < records:
+        arguments.append("optional=True")
+    return [f'    "boxes": Boxes({", ".join(arguments)}),'], {*_BBOX, *read}
 
 
 def _decoder(images: list[memoryview], beside_others: bool) -> str:

@@ -15,7 +15,7 @@ from adapters.engine import Engine, Settings
 from adapters.engine.pool import shared_pool
 from adapters.engine.supply import WorkerState
 from adapters.engine.tuning import Choice
-from tests.engine.executors import end_idle_workers, opened, workers
+from tests.engine.executors import end_idle_workers, workers
 from tests.engine.workloads import Numbers, Slow
 from tests.plans import plan_of
 
@@ -98,13 +98,6 @@ def test_processes_that_were_asked_for_make_all_batches(workers):
     pids = {int(pid) for _ in range(10) for pid in stream.next()[:, 1]}
     engine.close()
     assert os.getpid() not in pids
-
-
-def test_threads_that_take_turns_are_warned_of_once(caplog):
-    for _ in range(2):
-        with opened(Numbers(), "threads-7", transform=with_pid, thread_safe=None) as engine:
-            engine.stream(0, 0, False).next()
-    assert sum("run by one of 7 threads at a time" in line for line in caplog.messages) == 1
 
 
 def test_too_little_work_starts_no_processes(monkeypatch):

@@ -59,7 +59,7 @@ def refused(error: type[Exception], message: str, *arguments: Any, **options: An
         refused(TypeError, "shuffle must be True or False, got 'block'; \"b", X, shuffle="block"),
         refused(ValueError, "shuffle needs a source with an end", Endless(), shuffle=True),
         refused(ValueError, "shuffle and weights must not", X, shuffle=Blocks(9), weights=X[:, 0]),
-        refused(ValueError, "weights must have one number for each of", X, weights=X[1:, 0]),
+        refused(ValueError, "weights must have one number for each of", X, weights=[1.0]),
         refused(TypeError, "drop_remainder must be True or False", X, drop_remainder="no"),
         refused(TypeError, "use_multiprocessing must be True", X, use_multiprocessing=0.5),
         refused(TypeError, "transform must take (sample) or (sample, rng)", X, transform=three),
