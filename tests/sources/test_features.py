@@ -331,9 +331,7 @@ def test_on_error_gives_a_sample_of_the_same_names(tmp_path, sample):
     path = file_of(tmp_path, [encoded({"a": [300], "b": [2]})])
     source = open_records(path, decode={"b": Feature("uint8"), "a": Feature("uint8")})
     plan = plan_of(source, 1, on_error=lambda error, number: sample)
-    with pytest.raises(
-        ValueError, match=r"others, \{'b': uint8\(\), 'a': uint8\(\)\}, got"
-    ):
+    with pytest.raises(ValueError, match=r"others, \{'b': uint8\(\), 'a': uint8\(\)\}, got"):
         batch_of(plan)
 
 
