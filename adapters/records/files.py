@@ -92,8 +92,26 @@ class RecordFiles:
         files._join(shards)
         return files
 
+    @classmethod
+    def all_of(cls, several: Sequence[RecordFiles]) -> RecordFiles:
+        """Concatenate several sets; closing any of them closes the result."""
+        shards = {id(shard): shard for files in several for shard in files.shards}
+        whole = cls.of(list(shards.values()))
+        whole._parts = tuple(part for files in several for part in (files, *files._parts))
+        chosen = any(files._chosen is not None for files in several)
+        if chosen or len(shards) < sum(len(files.shards) for files in several):
+            begins = dict(zip(shards, whole._starts.tolist()))
+            numbers = []
+            for files in several:
+                places, inside = files.places(np.arange(len(files)))
+                own = np.array([begins[id(shard)] for shard in files.shards], np.int64)
+                numbers.append(own[places] + inside)
+            whole._chosen = np.concatenate(numbers)
+        return whole
+
     def _join(self, shards: list[Shard]) -> None:
         self.shards = shards
+        self._parts: tuple[RecordFiles, ...] = ()
         self._starts = np.cumsum([0, *map(len, shards)])
         self._chosen: NDArray[np.int64] | None = None
         self._closed = False
@@ -106,6 +124,7 @@ class RecordFiles:
         """Select these records, in this order; each object is closed separately."""
         self.check_open()
         files = RecordFiles.of(self.shards)
+        files._parts = self._parts
         files._chosen = numbers if self._chosen is None else self._chosen[numbers]
         return files
 
@@ -124,7 +143,7 @@ class RecordFiles:
 
     def check_open(self) -> None:
         """Check that the files are open."""
-        if self._closed:
+        if self._closed or (self._parts and any(part._closed for part in self._parts)):
             raise ClosedError("the record files have been closed; open them again")
 
     def in_order(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
