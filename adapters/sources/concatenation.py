@@ -5,7 +5,8 @@
 A batch is read one source at a time: each gathers, fills or fetches its samples at once, and they
 are written into their rows. If some sources can only return samples, all do. Numeric labels of
 different dtypes, such as RecordIO's floats and TFRecord's integers, are promoted to a common one
-(``Promoted``).
+(``Promoted``). Record files that are decoded alike become one source, which fills its batches in
+one call.
 """
 
 from __future__ import annotations
@@ -84,7 +85,8 @@ def concatenate(sources: Iterable[Any]) -> Source:
     if len(subsets) == len(parts) and len({id(subset.whole) for subset in subsets}) == 1:
         # Subsets of one source: select from the whole, which is read once per batch.
         return subsets[0].whole.select(np.concatenate([subset.numbers for subset in subsets]))
-    return Concatenation(parts)
+    together = Concatenation(parts)
+    return together if len(together.parts) > 1 else together.parts[0]
 
 
 class Concatenation(Composite):
@@ -103,7 +105,10 @@ class Concatenation(Composite):
             part if common is None or spec == common else Promoted(part, spec, common)
             for part, spec in zip(sources, specs)
         ]
-        super().__init__(parts)
+        # Worth it: 50 instead of 105 us for 64 records of three sources of typed features, and 11
+        # instead of 13 ms for JPEGs (two cores).
+        whole = parts[0].united(parts[1:], self.classes)
+        super().__init__(parts if whole is None else [whole])
         self._starts = np.cumsum([0, *map(len, self.parts)])
         # A list for single lookups: ten times faster than NumPy for one number.
         self._first: list[int] = self._starts[:-1].tolist()
@@ -114,6 +119,9 @@ class Concatenation(Composite):
 
     def by_part(self, numbers: Numbers) -> Iterator[Group]:
         """Find these samples in the sources that they come from."""
+        if len(self.parts) == 1:
+            yield 0, numbers, None
+            return
         of = np.searchsorted(self._starts, numbers, "right") - 1
         for at in np.flatnonzero(np.bincount(of)).tolist():
             places = np.flatnonzero(of == at)

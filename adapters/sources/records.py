@@ -9,6 +9,7 @@ import contextlib
 import copy
 import functools
 import os
+import pickle
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -46,6 +47,7 @@ from adapters.sources.source import (
     Numbers,
     Origin,
     RowNumbers,
+    Source,
     chosen_of,
 )
 from adapters.sources.targets import fields_of
@@ -204,8 +206,11 @@ class RecordSource(Decoded):
 
     def select(self, numbers: Any) -> RecordSource:
         """Return a source of these records, to be closed by itself, whose errors name the files."""
+        return self._with_files(self._files.chosen(chosen_of(numbers, len(self))))
+
+    def _with_files(self, files: RecordFiles) -> RecordSource:
         other = copy.copy(self)  # As ``__getstate__`` has it.
-        other._files = self._files.chosen(chosen_of(numbers, len(self)))
+        other._files = files
         return other
 
     def with_content(self, content: Content) -> RecordSource:
@@ -235,6 +240,20 @@ class RecordSource(Decoded):
         state = {**self.__dict__, "_rows": None}
         state.pop("leaves", None)  # Looked for again, in the file that the other process opens.
         return state
+
+    def united(self, others: Sequence[Source], classes: list[str] | None) -> Source | None:
+        """Records of all files as one source, if they are decoded alike; else None."""
+        several = [self, *(each for each in others if type(each) is type(self))]
+        if len(several) <= len(others) or any(each.makes_samples for each in several):
+            return None
+        files = RecordFiles.all_of([each._files for each in several])
+        formats = {shard.format for shard in files.shards}
+        contents = {pickle.dumps(each.content) for each in several}
+        if len(formats) > 1 or len(contents) > 1:
+            return None
+        whole = self._with_files(files)
+        whole.classes = classes
+        return whole
 
     # Used by plans.
 

@@ -222,6 +222,10 @@ class Source(abc.ABC):
         """Pad the samples of a batch to one length, plus ``extra``, if the source knows how."""
         return samples
 
+    def united(self, others: Sequence[Source], classes: list[str] | None) -> Source | None:
+        """Join with other sources to fill a batch at once; None if that isn't possible."""
+        return None
+
     def fill(
         self, numbers: Numbers, rng_of: RngOf | None, columns: BatchColumns, rows: RowNumbers = None
     ) -> Failures:

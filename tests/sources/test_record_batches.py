@@ -377,6 +377,7 @@ def test_source_that_is_closed_lets_go_of_its_files(tmp_path, format, contents, 
     with pytest.raises(ClosedError):
         batch_of(plans[1])  # A part of it is closed.
     other.close()
+    del plans[1], whole, plan
     assert living() == before
     for plan in plans:
         with pytest.raises(ClosedError):
