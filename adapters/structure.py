@@ -10,7 +10,9 @@ from __future__ import annotations
 import array
 import copy
 import functools
+import importlib
 import re
+import sys
 from collections import ChainMap, UserDict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -168,4 +170,19 @@ def to_array(value: Any) -> NDArray[Any]:
     """Convert a value to an array; PyTorch tensors are first copied from the GPU."""
     if not (hasattr(value, "detach") and hasattr(value, "cpu")):  # Files have one, too.
         return np.asarray(value)
+    if str(value.dtype) == "torch.bfloat16":
+        return _bfloat16(value.detach().cpu())
     return value.numpy(force=True)  # type: ignore[no-any-return]
+
+
+def _bfloat16(tensor: Any) -> NDArray[Any]:
+    """View a bfloat16 tensor's memory with the dtype of ``ml_dtypes``; NumPy has no such dtype.
+
+    Keras and JAX install ``ml_dtypes``; without it, PyTorch's own error is raised.
+    """
+    try:
+        dtype = importlib.import_module("ml_dtypes").bfloat16
+    except ImportError:
+        return np.asarray(tensor)
+    numbers: NDArray[Any] = tensor.view(sys.modules["torch"].int16).numpy()
+    return numbers.view(dtype)
