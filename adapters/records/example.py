@@ -44,6 +44,8 @@ from adapters.errors import ContentError
 FeatureValues = list[bytes] | NDArray[np.float32] | NDArray[np.int64]
 Span = tuple[int, int]
 """Begin and end of a ``Feature`` message."""
+Field = tuple[int, int, int]
+"""Tag, begin and end."""
 
 BYTES_LIST, FLOAT_LIST, INT64_LIST = 1, 2, 3
 LISTS = {
@@ -55,7 +57,7 @@ LISTS = {
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 TAG_1, TAG_2 = 1 << 3 | _BYTES, 2 << 3 | _BYTES
 _TAG_FLOAT, _TAG_INTEGER = 1 << 3 | _FIXED32, 1 << 3 | _VARINT
-_MOST_VARINT_BYTES = 10
+_MOST_VARINT_BYTES, _MOST_INTEGER = 10, (1 << 64) - 1
 
 
 class Padded(int):
@@ -110,15 +112,8 @@ def features(payload: memoryview) -> dict[bytes, Span]:
             TensorFlow ignores and Protocol Buffers doesn't.
     """
     found: dict[bytes, Span] = {}
-    at, end = 0, len(payload)
-    while at < end:
-        if payload[at] != TAG_1:
-            at = _skipped(payload, at, end)
-            continue
-        size, at = sized(payload, at + 1, end)
-        stop = at + size
-        while at < stop:
-            name, begin, until, at = _entry_at(payload, at, stop)
+    for tag, at, end in fields(payload, 0, len(payload)):
+        for name, begin, until in _entries(payload, at, end) if tag == TAG_1 else ():
             if begin == until and name in found:
                 raise ContentError(f"values in the last entry of {name!r}", "an empty feature")
             found[name] = begin, until
@@ -127,37 +122,29 @@ def features(payload: memoryview) -> dict[bytes, Span]:
 
 def feature_lists(payload: memoryview) -> dict[bytes, list[Span]]:
     """Return where the steps of a SequenceExample's feature lists lie, by name."""
+    lists = [field for field in fields(payload, 0, len(payload)) if field[0] == TAG_2]
+    if len(lists) > 1:
+        raise ContentError("one FeatureLists", "several")
     found: dict[bytes, list[Span]] = {}
-    at, end, seen = 0, len(payload), False
-    while at < end:
-        if payload[at] != TAG_2:
-            at = _skipped(payload, at, end)
-            continue
-        if seen:
-            raise ContentError("one FeatureLists", "several")
-        seen = True
-        size, at = sized(payload, at + 1, end)
-        stop = at + size
-        while at < stop:
-            name, begin, until, at = _entry_at(payload, at, stop)
-            if name in found:
-                raise ContentError(f"one feature list {name!r}", "several")
-            found[name] = list(_steps(payload, begin, until))
+    for name, begin, end in _entries(payload, *lists[0][1:]) if lists else ():
+        if name in found:
+            raise ContentError(f"one feature list {name!r}", "several")
+        steps = _repeated(payload, begin, end, "a feature in a feature list")
+        found[name] = [step[1:] for step in steps]
     return found
 
 
 def list_in(payload: memoryview, span: Span) -> List:
     """Return the list that a feature holds."""
-    at, end = span
-    if at == end:
-        return List(0, at, end)
-    kind, wire_type = payload[at] >> 3, payload[at] & 7
-    if kind not in LISTS or wire_type != _BYTES:
-        raise ContentError("a list of bytes, floats or integers", f"the tag {payload[at]}")
-    size, at = sized(payload, at + 1, end)
-    if at + size != end:
-        raise ContentError("one list in a feature", f"{end - at - size} bytes more")
-    return List(kind, at, end)
+    lists = fields(payload, *span)
+    if not lists:
+        return List(0, *span)
+    tag, begin, end = lists[0]
+    if tag & 7 != _BYTES or tag >> 3 not in LISTS:
+        raise ContentError("a list of bytes, floats or integers", f"the tag {tag}")
+    if len(lists) > 1:
+        raise ContentError("one list in a feature", f"{len(lists)}")
+    return List(tag >> 3, begin, end)
 
 
 def values(payload: memoryview, held: List) -> FeatureValues:
@@ -171,23 +158,17 @@ def values(payload: memoryview, held: List) -> FeatureValues:
 
 def strings(payload: memoryview, begin: int, end: int) -> list[memoryview]:
     """Return views of the values of a bytes list."""
-    found = []
-    while begin < end:
-        if payload[begin] != TAG_1:
-            raise ContentError("bytes in a bytes_list", f"the tag {payload[begin]}")
-        size, begin = sized(payload, begin + 1, end)
-        found.append(payload[begin : begin + size])
-        begin += size
-    return found
+    held = _repeated(payload, begin, end, "bytes in a bytes_list")
+    return [payload[begin:end] for _, begin, end in held]
 
 
 def floats(payload: memoryview, begin: int, end: int) -> NDArray[np.float32]:
     """Return a copy of the values of a float list."""
     if begin < end and payload[begin] == TAG_1:
-        begin = _run(payload, begin, end)
-        if (end - begin) % 4:
-            raise ContentError("floats of 4 bytes each", f"{end - begin} bytes")
-        return np.frombuffer(payload[begin:end], "<f4").astype(np.float32)
+        run = _run(payload, begin, end)
+        if len(run) % 4:
+            raise ContentError("floats of 4 bytes each", f"{len(run)} bytes")
+        return np.frombuffer(run, "<f4").astype(np.float32)
     rows = np.frombuffer(payload[begin:end], np.uint8)
     if len(rows) % 5 or (rows[::5] != _TAG_FLOAT).any():
         raise ContentError("floats in a float_list", "something else")
@@ -197,18 +178,30 @@ def floats(payload: memoryview, begin: int, end: int) -> NDArray[np.float32]:
 
 def integers(payload: memoryview, begin: int, end: int) -> NDArray[np.int64]:
     """Return a copy of the values of an integer list."""
-    values: list[int] = []
-    packed = begin < end and payload[begin] == TAG_1
-    if packed:
-        begin = _run(payload, begin, end)
-    while begin < end:
-        if not packed:
-            if payload[begin] != _TAG_INTEGER:
-                raise ContentError("integers in an int64_list", f"the tag {payload[begin]}")
-            begin += 1
-        value, begin = varint(payload, begin, end)
-        values.append(value)
+    if begin < end and payload[begin] == TAG_1:
+        return np.array(_varints(_run(payload, begin, end)), np.uint64).view(np.int64)
+    values = []
+    for tag, at, until in fields(payload, begin, end):
+        if tag != _TAG_INTEGER:
+            raise ContentError("integers in an int64_list", f"the tag {tag}")
+        values.append(varint(payload, at, until)[0])
     return np.array(values, np.uint64).view(np.int64)
+
+
+def _varints(run: memoryview) -> list[int]:
+    values: list[int] = []
+    value = shift = 0
+    for byte in run:
+        value |= (byte & 127) << shift
+        shift += 7
+        if byte < 128:
+            values.append(value & _MOST_INTEGER)
+            value = shift = 0
+        elif shift == 7 * _MOST_VARINT_BYTES:
+            break
+    if shift:
+        raise _unending()
+    return values
 
 
 def varint(payload: memoryview, at: int, end: int) -> tuple[int, int]:
@@ -218,81 +211,75 @@ def varint(payload: memoryview, at: int, end: int) -> tuple[int, int]:
         byte = payload[place]
         value |= (byte & 127) << shift
         if byte < 128:
-            return value & 0xFFFFFFFFFFFFFFFF, place + 1
+            return value & _MOST_INTEGER, place + 1
         shift += 7
-    raise ContentError(f"a varint of at most {_MOST_VARINT_BYTES} bytes", "one that doesn't end")
+    raise _unending()
 
 
-def sized(payload: memoryview, at: int, end: int) -> tuple[int, int]:
-    """Read a size; return it and the start of the data, which must end by ``end``."""
-    if at < end and payload[at] < 128:
-        size, at = payload[at], at + 1
-    else:
-        size, at = varint(payload, at, end)
-    if at + size > end:
-        raise ContentError(f"a field of {size} bytes", f"{end - at} before the message's end")
-    return size, at
+def _unending() -> ContentError:
+    return ContentError(f"a varint of at most {_MOST_VARINT_BYTES} bytes", "one that doesn't end")
 
 
-def _entry_at(payload: memoryview, at: int, stop: int) -> tuple[bytes, int, int, int]:
-    """Return name, begin and end of the feature in a map entry, and the start of the next entry."""
-    if payload[at] != TAG_1:
-        raise ContentError("a feature's entry", f"the tag {payload[at]}")
-    size, at = sized(payload, at + 1, stop)
-    end = at + size
-    name, begin, until = None, -1, -1
-    for _ in range(2):
-        tag = payload[at] if at < end else 0
-        if tag not in (TAG_1, TAG_2):
-            raise ContentError("a feature's name and its values", f"the tag {tag}")
-        size, at = sized(payload, at + 1, end)
-        if tag == TAG_1:
-            name = bytes(payload[at : at + size])
-        else:
-            begin, until = at, at + size
-        at += size
-    if name is None or begin < 0 or at != end:
-        raise ContentError("one name and one feature in an entry", "something else")
-    return name, begin, until, end
-
-
-def _steps(payload: memoryview, at: int, end: int) -> Iterator[Span]:
+def fields(payload: memoryview, at: int, end: int) -> list[Field]:
+    """Return tag, begin and end of each field of a message; of a varint, where it is encoded."""
+    found = []
     while at < end:
-        if payload[at] != TAG_1:
-            raise ContentError("a feature in a feature list", f"the tag {payload[at]}")
-        size, begin = sized(payload, at + 1, end)
-        at = begin + size
-        yield begin, at
+        begin, tag = at, payload[at]
+        at += 1
+        if tag >= 128:
+            tag, at = varint(payload, begin, end)
+            if tag < 128:
+                raise ContentError("a field's tag in its shortest form", f"{at - begin} bytes")
+        wire_type = tag & 7
+        if wire_type == _BYTES:
+            if at < end and (size := payload[at]) < 128:
+                at += 1
+            else:
+                size, at = varint(payload, at, end)
+        elif wire_type == _VARINT:
+            size = varint(payload, at, end)[1] - at
+        else:
+            size = {_FIXED32: 4, _FIXED64: 8}.get(wire_type, -1)
+        if size < 0 or not 8 <= tag < 1 << 32:
+            raise ContentError("a field's number, and wire type 0, 1, 2 or 5", f"the tag {tag}")
+        if at + size > end:
+            raise ContentError(f"a field of {size} bytes", f"{end - at} before the message's end")
+        found.append((tag, at, at + size))
+        at += size
+    return found
 
 
-def _run(payload: memoryview, begin: int, end: int) -> int:
-    """Return the start of a list's only packed run."""
-    size, begin = sized(payload, begin + 1, end)
-    if begin + size != end:
-        raise ContentError("one packed run of numbers", f"{end - begin - size} bytes more")
-    return begin
+def _repeated(payload: memoryview, at: int, end: int, what: str) -> list[Field]:
+    """Return the fields of a message that has only number 1."""
+    found = fields(payload, at, end)
+    for tag, _, _ in found:
+        if tag != TAG_1:
+            raise ContentError(what, f"the tag {tag}")
+    return found
 
 
-def _skipped(payload: memoryview, at: int, end: int) -> int:
-    """Return the end of an unknown field."""
-    begin = at
-    tag, at = varint(payload, at, end)
-    number, wire_type = tag >> 3, tag & 7
-    if tag < 128 and at - begin > 1:
-        raise ContentError("a field's tag in its shortest form", f"{at - begin} bytes")
-    if not number or tag >> 32:
-        raise ContentError("a field's number", str(number))
-    if wire_type == _VARINT:
-        return varint(payload, at, end)[1]
-    if wire_type == _BYTES:
-        size, at = sized(payload, at, end)
-        return at + size
-    size = {_FIXED32: 4, _FIXED64: 8}.get(wire_type, -1)
-    if size < 0:
-        raise ContentError("a field of wire type 0, 1, 2 or 5", f"type {wire_type}")
-    if at + size > end:
-        raise ContentError(f"a field of {size} bytes", f"{end - at} before the message's end")
-    return at + size
+def _entries(payload: memoryview, at: int, end: int) -> Iterator[tuple[bytes, int, int]]:
+    """Yield the name of each map entry, and begin and end of its feature."""
+    for _, begin, stop in _repeated(payload, at, end, "a feature's entry"):
+        parts = fields(payload, begin, stop)
+        if len(parts) == 2:
+            (first, begin, until), (second, begins, ends) = parts
+            if first == TAG_1 and second == TAG_2:
+                yield bytes(payload[begin:until]), begins, ends
+                continue
+            if first == TAG_2 and second == TAG_1:
+                yield bytes(payload[begins:ends]), begin, until
+                continue
+        tags = ", ".join(str(tag) for tag, _, _ in parts)
+        raise ContentError("a feature's name and its values", f"the tags {tags}")
+
+
+def _run(payload: memoryview, begin: int, end: int) -> memoryview:
+    """Return the only packed run of a list."""
+    runs = fields(payload, begin, end)
+    if len(runs) > 1:
+        raise ContentError("one packed run of numbers", f"{len(runs)} fields")
+    return payload[slice(*runs[0][1:])]
 
 
 def _encoded(name: str, value: Any) -> bytes:
@@ -324,7 +311,7 @@ def _field(number: int, content: bytes) -> bytes:
 
 def _as_varint(value: int, size: int = 1) -> bytes:
     """Encode as a varint of at least ``size`` bytes."""
-    value &= 0xFFFFFFFFFFFFFFFF  # Negative values as 2^64 - n.
+    value &= _MOST_INTEGER  # Negative values as 2^64 - n.
     out = bytearray()
     while value > 127 or len(out) < size - 1:
         out.append(value & 127 | 128)

@@ -12,6 +12,7 @@ TensorFlow, ``tensorflow/core/framework/tensor.proto``.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -68,19 +69,29 @@ class Tensor(NamedTuple):
 
 def tensor_in(payload: memoryview) -> Tensor | None:
     """Parse a serialized tensor; None if the bytes are something else or damaged."""
+    dtype, shape, strings = "", tuple[int, ...](), 0
+    content: memoryview | None = None
     try:
-        kind, sides, content, strings = _fields(payload)
-    except (ContentError, IndexError):
+        for tag, begin, end in example.fields(payload, 0, len(payload)):
+            if tag == _TAG_DTYPE:
+                dtype = _NAMES.get(example.varint(payload, begin, end)[0], "")
+            elif tag == _TAG_SHAPE:
+                shape = tuple(_sides(payload, begin, end))
+            elif tag == _TAG_CONTENT:
+                content = payload[begin:end]
+            elif tag == _TAG_STRING:
+                strings += 1
+            elif tag != _TAG_VERSION:
+                return None
+    except ContentError:
         return None
-    dtype, count = _NAMES.get(kind, ""), math.prod(sides)
+    count = math.prod(shape)
     if dtype == "string":
         fits = content is None and strings == count
     else:
         item = 2 if dtype == "bfloat16" else np.dtype(dtype or "u1").itemsize
         fits = dtype != "" and not strings and len(content or b"") == count * item
-    return (
-        Tensor(dtype, tuple(sides), payload[:0] if content is None else content) if fits else None
-    )
+    return Tensor(dtype, shape, payload[:0] if content is None else content) if fits else None
 
 
 def refuse_tensor(payload: memoryview) -> None:
@@ -95,42 +106,9 @@ def refuse_tensor(payload: memoryview) -> None:
         )
 
 
-def _fields(payload: memoryview) -> tuple[int, list[int], memoryview | None, int]:
-    """Return dtype, sizes and content of a tensor, and the number of its strings."""
-    kind, strings, at, end = 0, 0, 0, len(payload)
-    sides: list[int] = []
-    content: memoryview | None = None
-    while at < end:
-        tag = payload[at]
-        if tag in (_TAG_DTYPE, _TAG_VERSION):
-            value, at = example.varint(payload, at + 1, end)
-            kind = value if tag == _TAG_DTYPE else kind
-            continue
-        size, at = example.sized(payload, at + 1, end)
-        if tag == _TAG_SHAPE:
-            sides = _sides(payload, at, at + size)
-        elif tag == _TAG_CONTENT:
-            content = payload[at : at + size]
-        elif tag == _TAG_STRING:
-            strings += 1
-        else:
-            raise ContentError("a field of a tensor", f"the tag {tag}")
-        at += size
-    return kind, sides, content, strings
-
-
-def _sides(payload: memoryview, at: int, end: int) -> list[int]:
-    sides = []
-    while at < end:
-        if payload[at] != _TAG_DIM:
-            raise ContentError("a dimension", f"the tag {payload[at]}")
-        size, at = example.sized(payload, at + 1, end)
-        stop, side = at + size, 0  # A size of zero isn't written.
-        if at < stop:
-            if payload[at] != _TAG_SIZE:
-                raise ContentError("a dimension's size", f"the tag {payload[at]}")
-            side, at = example.varint(payload, at + 1, stop)
-        if at != stop:
-            raise ContentError("a dimension's size alone", f"{stop - at} bytes more")
-        sides.append(side)
-    return sides
+def _sides(payload: memoryview, begin: int, end: int) -> Iterator[int]:
+    for tag, at, until in example.fields(payload, begin, end):
+        sizes = example.fields(payload, at, until)  # A size of zero isn't written.
+        if tag != _TAG_DIM or len(sizes) > 1 or (sizes and sizes[0][0] != _TAG_SIZE):
+            raise ContentError("a dimension's size alone", f"{len(sizes)} fields")
+        yield example.varint(payload, *sizes[0][1:])[0] if sizes else 0

@@ -221,7 +221,7 @@ LENGTH = sequence({"length": [1]}, {})
         (sequence({}, {"frames": []}), "feature 'length' with values", "the features frames"),
         (LENGTH + message(2, b""), "one FeatureLists", "several"),
         (message(2, b"\x0a" + varint(2**63)), "a field of 9223372036854775808 bytes", "0 before"),
-        (message(2, message(1, ONE)), "a feature's name and its values", "the tag 0"),
+        (message(2, message(1, ONE)), "a feature's name and its values", "the tags 10"),
         (
             message(2, message(1, ONE + message(2, message(2, b"")))),
             "a feature in a feature list",
