@@ -181,7 +181,7 @@ class RecordFiles:
     def store_is_cached(self) -> bool | None:
         """True if a cache stores all data fetched from URLs; None if no file is behind a URL."""
         behind_urls = [file for file in self._remote if is_url(file.url)]
-        return all(file.has_cache for file in behind_urls) if behind_urls else None
+        return all(file.cache is not None for file in behind_urls) if behind_urls else None
 
     def prefetch_hint(self, first: int, last: int, window: Window | None = None) -> None:
         """Read ahead in the files that hold records ``first`` to ``last - 1``.
@@ -210,7 +210,7 @@ class RecordFiles:
         """
         if low_priority_seconds() > _MOST_PIECE_SECONDS:
             return
-        if file.uses_cache or self._bytes <= remotefile.HALF_BYTES:
+        if file.cache is not None or self._bytes <= remotefile.HALF_BYTES:
             file.prefetch_block(offset, size)
         elif size >= _LEAST_BLOCK_BYTES and self._bytes > 2 * remotefile.HALF_BYTES:
             order, most = (id(self), window.order), remotefile.MOST_WINDOW_BYTES
@@ -279,7 +279,7 @@ class RecordFiles:
         """
         if self.are_remote and not self._closed:
             for storage, begins, sizes in self._extents(numbers):
-                if storage.has_cache or not elsewhere:
+                if storage.cache is not None or not elsewhere:
                     storage.prefetch(begins, sizes, elsewhere)
 
     def _extents(

@@ -34,11 +34,7 @@ _LOOK_EVERY = 64
 
 
 class CacheError(OSError):
-    """Raised if the cache can't be used."""
-
-
-class EvictedError(CacheError):
-    """Raised if the cache evicted a part of the file that was to be written or mapped."""
+    """Raised if the cache can't be used; ``errno.ESTALE``: it evicted a part of the file."""
 
 
 @contextlib.contextmanager
@@ -46,7 +42,7 @@ def _as_cache_errors() -> Iterator[None]:
     try:
         yield
     except FileNotFoundError:
-        raise EvictedError(errno.ESTALE, "evicted") from None
+        raise CacheError(errno.ESTALE, "evicted") from None
     except OSError as error:
         raise CacheError(error.errno, error.strerror, error.filename) from error
 

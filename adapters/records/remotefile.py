@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 
 from adapters.errors import RecordError
 from adapters.records.mapping import living, most
-from adapters.records.region import CachedRegion, CacheError, EvictedError, MemoryRegion, Region
+from adapters.records.region import CachedRegion, CacheError, MemoryRegion, Region
 from adapters.remote import Cache, Changed, Head, clean, is_url, reader_of
 from adapters.remote.fetch import GAP_BYTES, PIECE_BYTES, Piece, runs, start
 from adapters.remote.retry import persistently
@@ -70,9 +70,8 @@ class RemoteFile:
             head = persistently(lambda: reader.head(key), self.name)
         self.head = head
         self.size, self.changed_ns = head.size, head.changed_ns
-        self._cache = cache and cache.for_version(url, head)
-        self.has_cache = self._cache is not None
-        """True if it has a cache, even one that has failed."""
+        self.cache = cache and cache.for_version(url, head)
+        """Cache for fetched data; None without one, or since it failed."""
         self._begin()
 
     def _begin(self) -> None:
@@ -82,12 +81,10 @@ class RemoteFile:
         self._windows: dict[WindowKey, MemoryRegion] = {}
         self._flying: dict[int, Piece] = {}
         self._numbers = itertools.count(1)
-        self.uses_cache = self.has_cache
-        """True if fetched data are now stored in the cache."""
         _files[self] = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return RemoteFile, (self.url, self._cache, self.head)
+        return RemoteFile, (self.url, self.cache, self.head)
 
     def read(self, offset: int, size: int) -> memoryview:
         """Return these bytes; fewer if the object ends before."""
@@ -122,8 +119,9 @@ class RemoteFile:
                     raise CacheError(errno.ENOSPC, what)
                 self._fetch_now(region, units)
             except CacheError as error:
-                if not isinstance(error, EvictedError):
-                    self._without_cache(error)
+                if error.errno != errno.ESTALE and (cache := self.cache) is not None:
+                    self.cache = None
+                    cache.failed(error)
                 self._drop(region)
                 region = None
 
@@ -136,7 +134,7 @@ class RemoteFile:
 
     def prefetch_hint(self, offset: int, size: int) -> None:
         """Prefetch a range into the cache, if any; in memory, it would evict other data."""
-        if self.has_cache:
+        if self.cache is not None:
             self.prefetch(np.array([offset]), np.array([size]))
 
     def prefetch_block(self, offset: int, size: int, window: WindowKey | None = None) -> None:
@@ -176,8 +174,8 @@ class RemoteFile:
 
     def stream(self) -> Stream:
         """Return the object for sequential reading."""
-        limit = _STREAM_BYTES if self._cache is None else self._cache.limit // 8
-        return Stream(self, min(_STREAM_BYTES, limit))
+        limit = 8 * _STREAM_BYTES if self.cache is None else self.cache.limit
+        return Stream(self, min(_STREAM_BYTES, limit // 8))
 
     def close(self) -> None:
         """Release its memory as soon as no view holds it."""
@@ -295,15 +293,17 @@ class RemoteFile:
         region = self._region
         if region is not None:
             return region
-        if self.uses_cache and living() > most():
+        if self.cache is not None and living() > most():
             for other in _living():
-                other._drop(None)
+                other._drop()
         with self._lock:
             if self._region is None:
-                if self._cache is not None and self.uses_cache:
-                    self._region = CachedRegion(self._cache, self.url, self.head)
-                else:
-                    self._region = MemoryRegion(self.size)
+                cache = self.cache
+                self._region = (
+                    MemoryRegion(self.size)
+                    if cache is None
+                    else CachedRegion(cache, self.url, self.head)
+                )
             return self._region
 
     def _region_of(self, begins: NDArray[np.int64], sizes: NDArray[np.int64]) -> Region:
@@ -322,18 +322,11 @@ class RemoteFile:
             self._drop(region)
         return region.view
 
-    def _drop(self, region: Region | None) -> None:
+    def _drop(self, region: Region | None = None) -> None:
         """Replace this cached region, or any if None, at the next access."""
         with self._lock:
             if isinstance(self._region, CachedRegion) and region in (None, self._region):
                 self._region = None
-
-    def _without_cache(self, error: OSError) -> None:
-        """Use memory from now on; warn of the error."""
-        if self._cache is not None:
-            self._cache.failed(error)
-        self.uses_cache = False
-        self._drop(None)
 
     def _turn(self) -> None:
         """Start a new memory region and keep the previous one."""

@@ -61,16 +61,14 @@ class Segment:
         self.path = path
         self.pages = -(-size // PAGE_BYTES)
         self._end = self.pages * PAGE_BYTES
+        whole = self._end + self.pages * _ENTRY.itemsize
         make_private(os.path.dirname(path))
-        descriptor = opened(path, os.O_RDWR | os.O_CREAT)
-        try:
+        with open(opened(path, os.O_RDWR | os.O_CREAT), "rb+", 0) as file:
+            status = os.fstat(file.fileno())
             # Complete a file whose creator was killed; never shorten one.
-            whole = self._end + self.pages * _ENTRY.itemsize
-            if os.fstat(descriptor).st_size < whole:
-                os.ftruncate(descriptor, whole)
-            self._inode = os.fstat(descriptor).st_ino
-        finally:
-            os.close(descriptor)
+            if status.st_size < whole:
+                file.truncate(whole)
+            self._inode = status.st_ino
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[int]:

@@ -282,7 +282,7 @@ def test_full_disk_is_tried_again(url, tmp_path, expected, monkeypatch):
     monkeypatch.setattr(Cache, "evict", lambda self, least=0: None)
     with open_records(url, cache=tmp_path / "cache") as source:
         assert source[:] == expected
-        assert source._files.shards[0].storage.uses_cache
+        assert source._files.shards[0].storage.cache is not None
 
 
 def test_pages_of_another_crc_are_fetched_again(server, url, tmp_path, expected, monkeypatch):

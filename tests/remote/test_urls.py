@@ -114,7 +114,7 @@ def test_what_has_no_version_is_not_kept(tmp_path, caplog):
     cache = Cache(tmp_path)
     for name in ("a", "b"):
         file = RemoteFile(f"https://h/{name}?sig=secret", cache, Head(5, "", 0))
-        assert not file.has_cache
+        assert file.cache is None
     assert caplog.text.count("no version of it") == 1
     assert "secret" not in caplog.text
 
