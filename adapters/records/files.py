@@ -163,9 +163,9 @@ class RecordFiles:
         for shard in self.shards:
             storage: Any = getattr(shard.storage, "source", shard.storage)  # Of an inflated file.
             if isinstance(storage, RemoteFile):
-                parts: tuple[Any, ...] = (clean(storage.url), storage.head.version, storage.size)
+                parts: tuple[Any, ...] = (clean(storage.path), storage.head.version, storage.size)
             else:
-                times = storage.changed_ns, storage.replaced_ns
+                times = map(int, storage.head.version.split())
                 parts = (os.path.abspath(storage.name), storage.size, *times)
             found.update(repr(parts).encode("utf-8", "surrogateescape"))
         if self._chosen is not None:
@@ -180,7 +180,7 @@ class RecordFiles:
     @property
     def store_is_cached(self) -> bool | None:
         """True if a cache stores all data fetched from URLs; None if no file is behind a URL."""
-        behind_urls = [file for file in self._remote if is_url(file.url)]
+        behind_urls = [file for file in self._remote if is_url(file.path)]
         return all(file.cache is not None for file in behind_urls) if behind_urls else None
 
     def prefetch_hint(self, first: int, last: int, window: Window | None = None) -> None:

@@ -64,12 +64,11 @@ class RemoteFile:
 
     def __init__(self, url: str, cache: Cache | None = None, head: Head | None = None) -> None:
         self.name = clean(url)
-        self.url = url if is_url(url) else os.path.abspath(url)
+        self.path = url if is_url(url) else os.path.abspath(url)
         if head is None:
-            reader, key = reader_of(self.url)
+            reader, key = reader_of(self.path)
             head = persistently(lambda: reader.head(key), self.name)
-        self.head = head
-        self.size, self.changed_ns = head.size, head.changed_ns
+        self.head, self.size = head, head.size
         self.cache = cache and cache.for_version(url, head)
         """Cache for fetched data; None without one, or since it failed."""
         self._begin()
@@ -84,7 +83,7 @@ class RemoteFile:
         _files[self] = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return RemoteFile, (self.url, self.cache, self.head)
+        return RemoteFile, (self.path, self.cache, self.head)
 
     def read(self, offset: int, size: int) -> memoryview:
         """Return these bytes; fewer if the object ends before."""
@@ -273,7 +272,7 @@ class RemoteFile:
             _fetched.came(len(data))
 
     def _got(self, begin: int, end: int) -> bytes | memoryview:
-        reader, key = reader_of(self.url)
+        reader, key = reader_of(self.path)
 
         def once() -> bytes | memoryview:
             data = reader.get(key, begin, end, self.head)
@@ -302,7 +301,7 @@ class RemoteFile:
                 self._region = (
                     MemoryRegion(self.size)
                     if cache is None
-                    else CachedRegion(cache, self.url, self.head)
+                    else CachedRegion(cache, self.path, self.head)
                 )
             return self._region
 

@@ -26,7 +26,6 @@ and only if it matches the file's content. The index of an object without a vers
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import logging
 import os
@@ -50,7 +49,7 @@ from adapters.records.index import (
 )
 from adapters.records.remotefile import RemoteFile
 from adapters.records.storage import MappedFile
-from adapters.remote import Cache, Head
+from adapters.remote import Cache
 from adapters.remote.cache import ObjectCache, identity_of
 from adapters.remote.clients import request
 from adapters.remote.fetch import side_by_side
@@ -81,8 +80,8 @@ def record_files(names: Sequence[str], manifests: bool = False) -> list[str]:
 def index_of(storage: MappedFile | RemoteFile, codec: Codec, verify: bool) -> Index:
     """Return the index of a file: read if one fits, else built and stored."""
     path, looked_at = storage.name, LOOKED_AT
-    if isinstance(storage, RemoteFile) and is_url(storage.url):
-        path, looked_at = storage.url, LOOKED_AT_OF_OBJECT
+    if is_url(storage.path):
+        path, looked_at = storage.path, LOOKED_AT_OF_OBJECT
     for name, text, modified_ns in indexes_beside(path, skip_unreadable=True):
         try:
             index = parse(text, codec)
@@ -91,7 +90,7 @@ def index_of(storage: MappedFile | RemoteFile, codec: Codec, verify: bool) -> In
             level = logging.INFO if isinstance(error, OtherIndexError) else logging.WARNING
             log.log(level, "%s is not the index of %s: %s", name, storage.name, error)
             continue
-        newer = modified_ns > storage.changed_ns
+        newer = modified_ns > storage.head.changed_ns
         obstacle = misfit(index, storage, codec, newer=newer, looked_at=looked_at)
         if obstacle is None:
             if len(index.offsets):
@@ -105,7 +104,7 @@ def index_of(storage: MappedFile | RemoteFile, codec: Codec, verify: bool) -> In
                 index = Index(index.offsets, sizes)
             return index
         log.warning("%s is not used, as it doesn't fit %s: %s", name, storage.name, obstacle)
-    return _stored(storage, codec) or _built(storage, codec, verify)
+    return _saved(storage, codec, verify)
 
 
 def indexes_beside(path: str, skip_unreadable: bool) -> Iterator[tuple[str, bytes, int]]:
@@ -148,46 +147,26 @@ def _indexes(folder: str) -> ObjectCache:
     return ObjectCache(cache)
 
 
-def _place_of(storage: MappedFile | RemoteFile, codec: Codec) -> tuple[ObjectCache, str, bytes]:
-    """Return where the index of a file is stored."""
-    if isinstance(storage, RemoteFile):
-        name, head = storage.url, storage.head
-    else:
-        # `cp -p` and `rsync -t` of another file may leave size and modification time as they were.
-        version = f"{storage.changed_ns} {storage.replaced_ns}"
-        name, head = storage.path, Head(storage.size, version, storage.changed_ns)
+def _saved(storage: MappedFile | RemoteFile, codec: Codec, verify: bool) -> Index:
+    """Return the saved index of a file; else search its records and save their index."""
+    name, head = storage.path, storage.head
     identity = identity_of(name, head._replace(version=f"{codec.name} {head.version}"))
-    folder = os.path.join(platformdirs.user_cache_dir("loader-adapters"), "indexes")
-    return _indexes(folder), name, identity
-
-
-def _stored(storage: MappedFile | RemoteFile, codec: Codec) -> Index | None:
-    """Load the stored index of this file; None if there is none that matches."""
-    # An object of the same size and time may be another.
-    has_etag = isinstance(storage, RemoteFile) and storage.head.is_etag
-    looked_at = LOOKED_AT_OF_OBJECT if has_etag else LOOKED_AT
+    # Without an ETag, an object of the same size and time may be another.
+    looked_at = LOOKED_AT_OF_OBJECT if head.is_etag else LOOKED_AT
+    indexes = None
     try:
-        indexes, name, identity = _place_of(storage, codec)
-        body = indexes.get(name, identity)
-        if body is not None:
+        indexes = _indexes(os.path.join(platformdirs.user_cache_dir("loader-adapters"), "indexes"))
+        if (body := indexes.get(name, identity)) is not None:
             index = Index(*np.frombuffer(body, "<i8").astype(np.int64, copy=False).reshape(2, -1))
             if misfit(index, storage, codec, False, looked_at) is None:
                 return index
     except ValueError as error:
-        log.debug("the stored index of %s is not used: %s", storage.name, error)
-    return None
-
-
-def _built(storage: MappedFile | RemoteFile, codec: Codec, verify: bool) -> Index:
-    """Search a file for its records, and store their index, if possible."""
+        log.debug("the saved index of %s is not used: %s", storage.name, error)
     index = searched(storage.stream(), codec, verify)
-    is_versioned = not isinstance(storage, RemoteFile) or storage.head.version
-    if is_versioned and not index.damage and index.sizes is not None and len(index.sizes):
+    if indexes and head.version and not index.damage and index.sizes is not None:
         body = np.concatenate([index.offsets, index.sizes]).astype("<i8").tobytes()
-        if len(body) <= _MOST_BYTES:
-            with contextlib.suppress(ValueError):
-                indexes, name, identity = _place_of(storage, codec)
-                indexes.keep(name, identity, body)
+        if 0 < len(body) <= _MOST_BYTES:
+            indexes.keep(name, identity, body)
     return index
 
 

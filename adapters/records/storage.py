@@ -14,7 +14,6 @@ import errno
 import io
 import mmap
 import os
-import stat
 import tempfile
 import threading
 import weakref
@@ -28,6 +27,7 @@ from adapters.errors import RecordError
 from adapters.records.ahead import AHEAD
 from adapters.records.mapping import Mapping, NoMapError, living, most
 from adapters.records.remotefile import RemoteFile
+from adapters.remote.clients import head_of
 
 # Most maps at once. Records of further files are copied when they are read.
 _MOST_MAPPED = most()
@@ -70,11 +70,8 @@ class MappedFile:
         self.name = os.fspath(path)
         self.path = os.path.abspath(path)  # Other processes may work elsewhere.
         status = os.stat(path)
-        if not stat.S_ISREG(status.st_mode):
-            raise IsADirectoryError(f"{self.name} is not a file")
-        self.size = status.st_size
-        self.changed_ns = status.st_mtime_ns
-        self.replaced_ns = status.st_ctime_ns
+        self.head = head_of(status, self.name)
+        self.size = self.head.size
         self.inode = status.st_ino
         self._view: memoryview | None = None
 
@@ -145,7 +142,7 @@ class MappedFile:
         """Open the file for mapping; an ``InflatedFile`` inflates it first."""
         file = open(self.path, "rb")  # noqa: SIM115 - it is the caller's to close.
         status = os.fstat(file.fileno())
-        if (status.st_size, status.st_mtime_ns) != (self.size, self.changed_ns):
+        if head_of(status, self.name)[::2] != self.head[::2]:  # As in ``LocalFiles``.
             file.close()
             raise self.changed(status)
         return file
@@ -212,7 +209,7 @@ class InflatedFile(MappedFile):
 
     def __init__(self, source: MappedFile | RemoteFile) -> None:
         self.source = source
-        self.name, self.size, self.changed_ns = source.name, source.size, source.changed_ns
+        self.name, self.size, self.head = source.name, source.size, source.head
         self.path = ""  # The inflated content has no name by which it could be truncated.
         self.inode = 0
         self._view = None

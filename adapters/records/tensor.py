@@ -24,15 +24,9 @@ from adapters.records import example
 _TAG_DTYPE, _TAG_SHAPE, _TAG_VERSION = 1 << 3, 2 << 3 | 2, 3 << 3
 _TAG_CONTENT, _TAG_STRING = 4 << 3 | 2, 8 << 3 | 2
 _TAG_DIM, _TAG_SIZE = 2 << 3 | 2, 1 << 3
-_NAMES = dict(
-    zip(
-        (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 14, 17, 18, 19, 22, 23),
-        (
-            *("float32", "float64", "int32", "uint8", "int16", "int8", "string", "complex64"),
-            *("int64", "bool", "bfloat16", "uint16", "complex128", "float16", "uint32", "uint64"),
-        ),
-    )
-)
+_NAMES = {1: "float32", 2: "float64", 3: "int32", 4: "uint8", 5: "int16", 6: "int8", 7: "string"}
+_NAMES |= {8: "complex64", 9: "int64", 10: "bool", 14: "bfloat16", 17: "uint16"}
+_NAMES |= {18: "complex128", 19: "float16", 22: "uint32", 23: "uint64"}
 
 
 class Tensor(NamedTuple):

@@ -113,16 +113,13 @@ class LocalFiles:
 
     def head(self, key: str) -> Head:
         """Return the size and version of a file; anything but a regular file is an error."""
-        status = os.stat(key)
-        if not stat.S_ISREG(status.st_mode):
-            raise IsADirectoryError(f"{key} is not a file")
-        return _head_of(status)
+        return head_of(os.stat(key), key)
 
     def get(self, key: str, begin: int, end: int, head: Head | None) -> bytes:
         """Return these bytes of that version."""
         descriptor = os.open(key, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            found = _head_of(os.fstat(descriptor))
+            found = head_of(os.fstat(descriptor), key)
             # chmod and hard links change the version, but not the bytes.
             if head is not None and found[::2] != head[::2]:
                 raise Changed(f"{found.size} bytes, changed since")
@@ -135,7 +132,10 @@ class LocalFiles:
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
-def _head_of(status: os.stat_result) -> Head:
+def head_of(status: os.stat_result, name: str) -> Head:
+    """Return the size and version of a local file; anything but a regular file is an error."""
+    if not stat.S_ISREG(status.st_mode):
+        raise IsADirectoryError(f"{name} is not a file")
     # `cp -p` and `rsync -t` of another file may leave size and modification time as they were.
     version = f"{status.st_mtime_ns} {status.st_ctime_ns}"
     return Head(status.st_size, version, status.st_mtime_ns)

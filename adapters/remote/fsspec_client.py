@@ -23,7 +23,7 @@ from adapters.remote.client import (
     without_ranges,
 )
 from adapters.remote.retry import remaining_seconds
-from adapters.remote.urls import clean, is_web
+from adapters.remote.urls import clean, is_web, with_escapes
 
 # Keys of fsspec's info that identify a version, the most reliable first.
 _VERSIONS = ("ETag", "etag", "md5Hash", "content_md5", "checksum", "generation")
@@ -34,7 +34,6 @@ _TIMES = (
 # Headers of a web server's response.
 _TOLD = ("ETag", "Last-Modified")
 _PLACE = re.compile(r"bytes\s+(\d+)-(\d+)/")
-_NO_ESCAPE = re.compile("%(?![0-9A-Fa-f]{2})")
 # Characters that stay unescaped in paths and queries; a "#" would start a fragment.
 _RESERVED = "%/?:@!$&'()*+,;=[]|~"
 # Attempts to fetch an object that doesn't change meanwhile.
@@ -194,7 +193,7 @@ class FileSystem:
 
     def _path(self, key: str) -> str:
         if self._is_web:  # Passed unchanged: a signature may cover each byte.
-            key = quote(_NO_ESCAPE.sub("%25", key), _RESERVED)
+            key = quote(with_escapes(key), _RESERVED)
         return str(self._files._strip_protocol(f"{self._root}/{key}"))
 
 

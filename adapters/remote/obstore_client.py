@@ -30,10 +30,9 @@ from adapters.remote.client import (
     quoted,
     without_ranges,
 )
-from adapters.remote.urls import clean, is_web, split, without_secrets
+from adapters.remote.urls import clean, is_web, split, with_escapes, without_secrets
 
 SCHEMES = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "http", "https")
-_NO_ESCAPE = re.compile("%(?![0-9A-Fa-f]{2})")
 # Characters besides letters and digits that obstore leaves unescaped in a path.
 _PLAIN = "/!$&'()*+,;=:@[]|~"
 # Limit for a response to begin, and between two parts of a body. 10,000 requests of which a hundred
@@ -77,7 +76,7 @@ def asks_for(root: str, key: str) -> bool:
         return False
     if "%" not in key:
         return True
-    meant = _NO_ESCAPE.sub("%25", key)
+    meant = with_escapes(key)
     # Escapes are case-insensitive.
     return quote(unquote(meant), _PLAIN).lower() == quote(meant, _PLAIN + "%").lower()
 

@@ -134,6 +134,11 @@ def unescaped(url: str, name: str) -> str:
     return unquote(name) if is_web(url) else name
 
 
+def with_escapes(key: str) -> str:
+    """Escape percent signs that begin no escape."""
+    return re.sub("%(?![0-9A-Fa-f]{2})", "%25", key)
+
+
 def has_magic(url: str) -> bool:
     """True if it is a glob; a ``?`` in an ``http`` URL starts the query."""
     key, wildcards = split(url)[1], "*?["
