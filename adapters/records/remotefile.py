@@ -142,9 +142,8 @@ class RemoteFile:
             region = self._current()
             if window is not None:
                 with self._lock:
-                    region = own = self._windows.get(window) or MemoryRegion(self.size)
-                    own.block_bytes += size
-                    self._windows[window] = own
+                    region = self._windows.setdefault(window, MemoryRegion(self.size))
+                    region.block_bytes += size
             self.start(np.array([offset]), np.array([size]), expected=True, block_region=region)
 
     def leave(self, is_over: Callable[[WindowKey], bool]) -> None:
@@ -296,13 +295,10 @@ class RemoteFile:
             for other in _living():
                 other._drop()
         with self._lock:
+            if self._region is None and (cache := self.cache) is not None:
+                self._region = CachedRegion(cache, self.path, self.head)
             if self._region is None:
-                cache = self.cache
-                self._region = (
-                    MemoryRegion(self.size)
-                    if cache is None
-                    else CachedRegion(cache, self.path, self.head)
-                )
+                self._region = MemoryRegion(self.size)
             return self._region
 
     def _region_of(self, begins: NDArray[np.int64], sizes: NDArray[np.int64]) -> Region:

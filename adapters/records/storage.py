@@ -16,7 +16,6 @@ import mmap
 import os
 import tempfile
 import threading
-import weakref
 import zlib
 from collections.abc import Sequence
 from typing import IO, Any, Protocol
@@ -55,7 +54,6 @@ class Storage(Protocol):
 
 
 _map_lock = threading.RLock()
-_mapped_files: weakref.WeakSet[MappedFile] = weakref.WeakSet()
 
 
 class MappedFile:
@@ -96,8 +94,7 @@ class MappedFile:
                     raise NoMapError(errno.ENOMEM, "too many files are mapped", self.name)
                 with self._readable() as file:
                     if self.size:  # Something was inflated.
-                        self._view = _mapped(file.fileno(), self.size)
-                        _mapped_files.add(self)
+                        self._view = Mapping(self.size, file.fileno()).view()
             return self._view or memoryview(b"")
 
     def is_truncated(self) -> bool:
@@ -159,16 +156,6 @@ class MappedFile:
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_view": None}
-
-
-def _mapped(descriptor: int, size: int) -> memoryview:
-    """Map a file; if there is no space, once more without the maps that have no reader now."""
-    try:
-        return Mapping(size, descriptor).view()
-    except NoMapError:
-        for other in list(_mapped_files):
-            other._view = None
-        return Mapping(size, descriptor).view()
 
 
 def peeked(storage: Storage, places: Sequence[int]) -> Storage:

@@ -309,7 +309,6 @@ class ObjectCache:
 
     def __init__(self, cache: Cache) -> None:
         self.cache = cache
-        self._folders: dict[str, str] = {}
         self._has_warned = False
 
     def has(self, url: str, identity: bytes) -> bool:
@@ -356,10 +355,7 @@ class ObjectCache:
             self.cache.failed(error)
 
     def _path(self, url: str, identity: bytes) -> str:
-        parent = folder_url(clean(url))
-        folder = self._folders.get(parent)
-        if folder is None:
-            folder = self._folders[parent] = self.cache.folder_of(["folder", parent])
+        folder = self.cache.folder_of(["folder", folder_url(clean(url))])
         return os.path.join(folder, identity.hex() + SUFFIX)
 
 
