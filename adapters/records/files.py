@@ -197,7 +197,7 @@ class RecordFiles:
             return
         for shard, begin, end in self._stretches(first, last):
             if window is None or not is_asked:
-                shard.prefetch_hint(begin, end)
+                shard.storage.prefetch_hint(*shard.stretch(begin, end))
             elif isinstance(shard.storage, RemoteFile) and shard.is_in_order:
                 self._prefetch(shard.storage, *shard.stretch(begin, end), window)
 

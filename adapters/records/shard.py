@@ -105,10 +105,6 @@ class Shard:
         if isinstance(self.storage, MappedFile) and self.storage.is_truncated():
             raise self.storage.changed(os.stat(self.storage.path))
 
-    def prefetch_hint(self, first: int, last: int) -> None:
-        """Read ahead for records ``first`` to ``last - 1``."""
-        self.storage.prefetch_hint(*self.stretch(first, last))
-
     @functools.cached_property
     def is_in_order(self) -> bool:
         """True if the records lie in the order of their numbers; an index may differ."""

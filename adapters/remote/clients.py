@@ -10,6 +10,7 @@ import os
 import stat
 import threading
 from collections.abc import Callable
+from importlib.util import find_spec
 from typing import TypeVar
 
 from adapters.remote import fsspec_client, obstore_client
@@ -47,7 +48,7 @@ def client_of(url: str) -> tuple[Client, str]:
         client = _clients.get(known)
         if client is None:
             try:
-                client = _clients[known] = _made(root, url)
+                client = _clients[known] = _made(*known, url)
             except (ImportError, OSError, RuntimeError, ValueError):
                 raise
             except Exception as error:  # Of a library: the environment's settings are wrong.
@@ -67,7 +68,7 @@ def reader_of(path: str) -> tuple[Client | LocalFiles, str]:
     return client_of(path) if is_url(path) else (LocalFiles(), os.path.abspath(path))
 
 
-def _made(root: str, url: str) -> Client:
+def _made(root: str, is_plain: bool, url: str) -> Client:
     scheme, name = root.partition("://")[0], clean(url)
     is_known = scheme.lower() in obstore_client.SCHEMES
     if is_known and root.endswith("://"):
@@ -75,7 +76,8 @@ def _made(root: str, url: str) -> Client:
             f"a URL of this kind must name a bucket or a host, as {root}name/train.rec, "
             f"got {name!r}"
         )
-    if obstore_client.takes(url):
+    is_forked = obstore_client.is_forked()
+    if is_known and is_plain and not is_forked and find_spec("obstore"):
         return obstore_client.Obstore(root)
     if not is_known and "::" in url:
         raise ValueError(
@@ -93,7 +95,7 @@ def _made(root: str, url: str) -> Client:
             return fsspec_client.FileSystem(root)
         except ImportError as error:  # fsspec lacks a dependency for these URLs.
             missing = missing if is_known else str(error)
-    if is_known and obstore_client.is_forked():
+    if is_known and is_forked:
         raise RuntimeError(
             f"{name}: obstore was used before this process was forked, and its threads are "
             'not here; start worker processes with "spawn" or "forkserver", open the file in the '

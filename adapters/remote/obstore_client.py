@@ -30,7 +30,7 @@ from adapters.remote.client import (
     quoted,
     without_ranges,
 )
-from adapters.remote.urls import clean, is_web, split, with_escapes, without_secrets
+from adapters.remote.urls import clean, is_web, with_escapes, without_secrets
 
 SCHEMES = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "http", "https")
 # Characters besides letters and digits that obstore leaves unescaped in a path.
@@ -55,13 +55,6 @@ _STATUS = re.compile(r"status code: (\d{3})")
 
 # Id of the process that first used obstore: its threads don't survive a fork.
 _used_in: int | None = None
-
-
-def takes(url: str) -> bool:
-    """True if obstore is installed and would request exactly this URL."""
-    if url.partition("://")[0].lower() not in SCHEMES or not asks_for(*split(url)):
-        return False
-    return not is_forked() and find_spec("obstore") is not None
 
 
 def asks_for(root: str, key: str) -> bool:
