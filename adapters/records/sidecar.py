@@ -104,7 +104,7 @@ def index_of(storage: MappedFile | RemoteFile, codec: Codec, verify: bool) -> In
                 index = Index(index.offsets, sizes)
             return index
         log.warning("%s is not used, as it doesn't fit %s: %s", name, storage.name, obstacle)
-    return _saved(storage, codec, verify)
+    return _stored(storage, codec, verify)
 
 
 def indexes_beside(path: str, skip_unreadable: bool) -> Iterator[tuple[str, bytes, int]]:
@@ -147,8 +147,8 @@ def _indexes(folder: str) -> ObjectCache:
     return ObjectCache(cache)
 
 
-def _saved(storage: MappedFile | RemoteFile, codec: Codec, verify: bool) -> Index:
-    """Return the saved index of a file; else search its records and save their index."""
+def _stored(storage: MappedFile | RemoteFile, codec: Codec, verify: bool) -> Index:
+    """Return the stored index of a file; else search its records and store their index."""
     name, head = storage.path, storage.head
     identity = identity_of(name, head._replace(version=f"{codec.name} {head.version}"))
     # Without an ETag, an object of the same size and time may be another.
@@ -161,7 +161,7 @@ def _saved(storage: MappedFile | RemoteFile, codec: Codec, verify: bool) -> Inde
             if misfit(index, storage, codec, False, looked_at) is None:
                 return index
     except ValueError as error:
-        log.debug("the saved index of %s is not used: %s", storage.name, error)
+        log.debug("the stored index of %s is not used: %s", storage.name, error)
     index = searched(storage.stream(), codec, verify)
     if indexes and head.version and not index.damage and index.sizes is not None:
         body = np.concatenate([index.offsets, index.sizes]).astype("<i8").tobytes()
