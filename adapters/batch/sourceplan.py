@@ -45,7 +45,7 @@ from adapters.generators import (
 )
 from adapters.ownership import apart, taken
 from adapters.seeding import draws_noted, seed, seed_with, seeded, seeds
-from adapters.sources import Source
+from adapters.sources import SequenceSource, Source
 from adapters.structure import private, unflatten
 
 # Batches in which code that may draw from a global generator has to do so once.
@@ -149,13 +149,15 @@ class SourcePlan(Plan):
 
     def enter_epoch(self, epoch: int) -> bool:
         """Tell a source that changes between epochs that this epoch begins."""
-        if not self.source.changes_between_epochs:
+        source = self.source
+        if not (isinstance(source, SequenceSource) and source.changes_between_epochs):
             return False
         with self._gate:
-            return self.source.enter_epoch(epoch)
+            return source.enter_epoch(epoch)
 
     def resized(self) -> Order:
         """Take the present length of a source of whole batches; return the order of that length."""
+        assert isinstance(self.source, SequenceSource)
         with self._gate:
             size = self.source.take_length()
         return self.order if size == self.order.size else replace(self.order, size=size)
@@ -174,7 +176,8 @@ class SourcePlan(Plan):
 
     def renew_locks(self) -> None:
         """Replace all locks, in a forked process."""
-        self.source.renew_locks()
+        if isinstance(self.source, SequenceSource):
+            self.source.renew_locks()
 
     def batch(self, key: BatchKey, allocate: Allocate) -> Assembled:
         """Compute a batch."""
@@ -262,8 +265,8 @@ class SourcePlan(Plan):
     def _assembled(self, key: BatchKey, place: Place, allocate: Allocate) -> Any:
         """Make a batch without functions for batches, in memory from ``allocate``."""
         source = self.source
-        if source.whole_batches:
-            return self._whole(key, allocate)
+        if isinstance(source, SequenceSource):
+            return self._whole(source, key, allocate)
         numbers = self.samples(key)
         if self.transform is None and source.gathers:
             batch = self._at_once(key, numbers, allocate)
@@ -403,11 +406,11 @@ class SourcePlan(Plan):
             raise ValueError(f"{made_by} must return a sample, got None")
         return sample
 
-    def _whole(self, key: BatchKey, allocate: Allocate) -> Any:
+    def _whole(self, source: SequenceSource, key: BatchKey, allocate: Allocate) -> Any:
         epoch, index, number = key.epoch, key.index, int(self.samples(key)[0])
         try:
             seed(self.draws, self.seed, epoch, index, GLOBAL)
-            batch = self.source.batch(number, allocate)
+            batch = source.batch(number, allocate)
             if batch is None:
                 raise ValueError(f"source must return a batch for number {number}, got None")
         except BaseException as error:

@@ -20,7 +20,7 @@ from typing import Any
 
 from adapters.batch.sourceplan import SourcePlan
 from adapters.engine import Engine, Settings
-from adapters.sources import Source
+from adapters.sources import SequenceSource, Source
 
 NAMES = ("on_epoch_begin", "on_epoch_end")
 _running = threading.local()
@@ -105,6 +105,7 @@ class HookedEngine(Engine):
 
 def next_keras_epoch(engine: Engine, source: Source) -> None:
     """End an epoch of Keras over an endless source, which has no epochs itself."""
-    source.turn()
+    if isinstance(source, SequenceSource):
+        source.turn()
     if isinstance(engine, HookedEngine):
         engine.next_keras_epoch()

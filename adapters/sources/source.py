@@ -322,7 +322,7 @@ class Source(abc.ABC):
     # --- sources of whole batches ---
 
     whole_batches = False
-    """True if items are whole batches, which ``batch`` returns."""
+    """True if items are whole batches; only those of a ``SequenceSource`` are."""
     changes_between_epochs = False
     """True if batches change with the epoch, so that none may be read early."""
 
@@ -330,24 +330,6 @@ class Source(abc.ABC):
     def endless(self) -> bool:
         """True if every number is the number of a batch."""
         return False
-
-    def batch(self, number: int, allocate: Allocate = np.empty) -> Any:
-        """Return a whole batch, in memory that nothing else writes to."""
-        raise NotImplementedError
-
-    def enter_epoch(self, epoch: int) -> bool:
-        """Enter this epoch, whose hooks are called once; return True if one has ended."""
-        return False
-
-    def take_length(self) -> int:
-        """Take the present number of batches as that of an epoch, and return it."""
-        return len(self)
-
-    def turn(self) -> None:
-        """End an epoch of an endless source and start the next."""
-
-    def renew_locks(self) -> None:
-        """Renew locks in a forked process, where their holders don't exist."""
 
 
 class Composite(Source):
