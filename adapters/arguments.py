@@ -154,18 +154,20 @@ def position_of(
     return epoch, batch
 
 
-def index_of(index: Any, length: int | None) -> int:
-    """Batch number for a list-style index. Without a length, negative indexes are refused."""
+def index_of(
+    index: Any, length: int | None, name: str = "batch index", kinds: str = "an integer"
+) -> int:
+    """Number for a list-style index. Without a length, negative indexes are refused."""
     try:
         number = operator.index(index)
     except TypeError:
-        raise TypeError(f"batch index must be an integer, got {index!r}") from None
+        raise TypeError(f"{name} must be {kinds}, got {index!r}") from None
     if length is None:
         if number < 0:
-            raise IndexError(f"batch index must be >= 0 as their number isn't known, got {number}")
+            raise IndexError(f"{name} must be >= 0 as their number isn't known, got {number}")
         return number
     if not -length <= number < length:
-        raise IndexError(f"batch index must be in range({-length}, {length}), got {number}")
+        raise IndexError(f"{name} must be in range({-length}, {length}), got {number}")
     return number % length
 
 

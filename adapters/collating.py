@@ -89,11 +89,11 @@ class ByMember(abc.ABC):
                 for key, column in zip(keys, columns)
             ]
             if is_dict:
-                measured = [at for at, each in enumerate(members) if isinstance(each, _Measured)]
-                beside = {f"{keys[at]}_length": members[at].lengths for at in measured}
-                for at in measured:
-                    members[at] = members[at].batch
-                return {**dict(zip(keys, members)), **beside}
+                batch = dict(zip(keys, members))
+                for key, each in zip(keys, members):
+                    if isinstance(each, _Measured):
+                        batch[key], batch[f"{key}_length"] = each
+                return batch
             members = [tuple(each) if isinstance(each, _Measured) else each for each in members]
             return type(first)(*members) if hasattr(first, "_fields") else tuple(members)
         if has_values:
@@ -243,21 +243,17 @@ class Pad(ByMember):
 
     def _length(self, counts: list[int], follows: bool) -> int:
         """Padded length of a member with these lengths."""
-        longest, varies = max(counts), min(counts) < max(counts)
-        if follows:
-            longest, varies = self._bound(longest), True
+        longest = self._bound(max(counts)) if follows else max(counts)
+        varies = follows or self._says_which or min(counts) < max(counts)
         length = self._cut(self.rounded(longest))
-        if self._probe is not None and self._probe.asks(length, varies or self._says_which):
-            return self._other(length)
-        return length
+        if self._probe is None or not self._probe.asks(length, varies):
+            return length
+        # Another length that a batch may have, if there is one.
+        longer = self._cut(self.rounded(length + 1))
+        return longer if longer > length else self.rounded(length - self._multiple) or length
 
     def _axes_in(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(axis for axis in self._axes if axis < len(shape))
-
-    def _other(self, length: int) -> int:
-        """Length that other batches may have; the same one if all batches have it."""
-        longer = self._cut(self.rounded(length + 1))
-        return longer if longer > length else self.rounded(length - self._multiple) or length
 
     def _bound(self, longest: int) -> int:
         place = bisect.bisect_left(self._bounds, longest)

@@ -7,6 +7,7 @@ depends on the lengths alone: every process gets the same rows.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -204,27 +205,23 @@ def first_fit(
     Returns:
         ``numbers`` and ``starts`` of a ``PackedSource``.
     """
+    rows: list[list[int]] = []  # By their first sequence.
     # Free places and sequences of each open row; the fullest is closed for a new one.
     room: list[int] = []
     members: list[list[int]] = []
-    closed: list[list[int]] = []
     for number, size in enumerate(lengths.tolist()):
         place = next((place for place, left in enumerate(room) if size <= left), -1)
         if place < 0:
             if len(room) == OPEN_ROWS:
                 fullest = room.index(min(room))
-                closed.append(members.pop(fullest))
-                room.pop(fullest)
+                del room[fullest], members[fullest]
             place = len(room)
             room.append(length)
             members.append([])
+            rows.append(members[place])
         room[place] -= size
         members[place].append(number)
         if not room[place] or len(members[place]) == most:
-            closed.append(members.pop(place))
-            room.pop(place)
-    rows = sorted(closed + members)  # By their first sequence.
-    starts = np.zeros(len(rows) + 1, np.int64)
-    np.cumsum([len(row) for row in rows], out=starts[1:])
-    numbers = np.fromiter((number for row in rows for number in row), np.int64, len(lengths))
-    return numbers, starts
+            del room[place], members[place]
+    starts = np.cumsum([0, *map(len, rows)], dtype=np.int64)
+    return np.fromiter(itertools.chain(*rows), np.int64, len(lengths)), starts

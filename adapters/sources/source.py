@@ -9,13 +9,13 @@ later.
 from __future__ import annotations
 
 import abc
-import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from adapters.arguments import index_of
 from adapters.generators import DECODE, RngOf, chosen, generator, source_generator
 from adapters.images.geometry import Crop
 from adapters.ownership import Allocate
@@ -140,16 +140,7 @@ class Source(abc.ABC):
 
     def _number(self, index: Any) -> int:
         """Convert an index, which may be negative, to a sample number."""
-        try:
-            number = operator.index(index)
-        except TypeError:
-            raise TypeError(
-                f"{self.unit} number must be an integer or a slice, got {index!r}"
-            ) from None
-        size = len(self)
-        if not -size <= number < size:
-            raise IndexError(f"{self.unit} number must be in range({-size}, {size}), got {number}")
-        return number % size
+        return index_of(index, len(self), f"{self.unit} number", "an integer or a slice")
 
     def _drawn(self, number: int) -> Any:
         """Return one sample to a caller without a generator."""
