@@ -142,20 +142,11 @@ def _folder_and_name(path: str) -> tuple[str, str]:
     return path.removesuffix(name), name
 
 
-def runs_of_classes(root: str, classes: Iterable[str]) -> Iterator[tuple[int, str, list[str]]]:
-    """Yield (number of the class, folder, names of files in it) for all files below the classes.
+def runs_below(folder: str, above: tuple[str, ...]) -> Iterator[Run]:
+    """Yield files below a folder; subfolders are sorted among the files.
 
     Links are followed, but for those to a folder above; names that begin with a dot are skipped.
-    Subfolders are sorted among the files.
     """
-    above = (os.path.realpath(root),)
-    for label, name in enumerate(classes):
-        for folder, names in runs_below(os.path.join(root, name), above):
-            yield label, folder, names
-
-
-def runs_below(folder: str, above: tuple[str, ...]) -> Iterator[Run]:
-    """Yield files below a folder, sorted by name; links to a folder of ``above`` are skipped."""
     place = os.path.realpath(folder)
     if place in above:
         return
@@ -196,11 +187,24 @@ def is_named_like_an_image(name: str) -> bool:
     return name[name.rfind(".") :].lower() in ENDINGS
 
 
-class StoreFolder:
-    """All objects below a URL: names ``beside`` the folders, and ``folders`` of the classes.
+class Folder:
+    """A local folder: names of files ``beside`` the folders, and ``folders`` of the classes."""
 
-    Names that begin with a dot are skipped, as in local folders.
-    """
+    def __init__(self, path: str) -> None:
+        self.name = path
+        self.beside, self.folders = shown(path)
+
+    def runs(self, of_class: str) -> Iterator[Run]:
+        """Yield the files of a class."""
+        return runs_below(os.path.join(self.name, of_class), (os.path.realpath(self.name),))
+
+    def listed(self, files: Files) -> Listed | None:
+        """Versions and sizes of these files, if they are known; None here."""
+        return None
+
+
+class StoreFolder(Folder):
+    """All objects below a URL, skipping names that begin with a dot, as in local folders."""
 
     def __init__(self, url: str) -> None:
         self.name = clean(url)
@@ -238,11 +242,9 @@ class StoreFolder:
                 f"{self.name!r}"
             )
 
-    def runs(self, classes: Iterable[str]) -> Iterator[tuple[int, str, list[str]]]:
-        """Yield files as ``runs_of_classes`` does; folders are URLs that end with a slash."""
-        for label, name in enumerate(classes):
-            for folder, names in runs_of(self._urls[name]):
-                yield label, folder, names
+    def runs(self, of_class: str) -> Iterator[Run]:
+        """Yield the files of a class; folders are URLs that end with a slash."""
+        return runs_of(self._urls[of_class])
 
     def listed(self, files: Files) -> Listed:
         """Versions and sizes of these files."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import logging
 import os
@@ -23,13 +22,13 @@ from adapters.sources.decoders import Custom, Images, content_of
 from adapters.sources.files import (
     ENDINGS,
     Files,
+    Folder,
     Listed,
     Run,
     StoreFolder,
     ending_of,
     is_named_like_an_image,
     runs_of,
-    runs_of_classes,
     shown,
 )
 from adapters.sources.imagefiles import ImageSource, ImageTuples
@@ -153,19 +152,12 @@ def open_images(
     kept = cache_of(cache)
     if isinstance(where, str):
         where = as_path(where)
-    if is_url(where) and not _is_table(where):
+    in_store = is_url(where) and not _is_table(where)
+    if in_store or (isinstance(where, (str, os.PathLike)) and os.path.isdir(where)):
         _refuse_for_folders(columns, root)
-        there = StoreFolder(where)
-        files, labels, names = _of_folder(
-            there.name, there.beside, there.folders, there.runs, names
-        )
-        return _opened(files, labels, names, content, kept, there.listed(files))
-    if isinstance(where, (str, os.PathLike)) and os.path.isdir(where):
-        _refuse_for_folders(columns, root)
-        place = os.fspath(where)
-        runs = functools.partial(runs_of_classes, place)
-        files, labels, names = _of_folder(place, *shown(place), runs, names)
-        return _opened(files, labels, names, content, kept)
+        folder = StoreFolder(where) if in_store else Folder(os.fspath(where))
+        files, labels, names = _of_folder(folder, names)
+        return _opened(files, labels, names, content, kept, folder.listed(files))
     if isinstance(where, (tuple, list)) and where and all(map(_is_folder, where)):
         raise ValueError(
             f"decode must be a tuple of decoders for folders of images and masks, {_PAIR}, got "
@@ -338,14 +330,11 @@ def _table(
 
 
 def _of_folder(
-    root: str,
-    beside: list[str],
-    folders: set[str],
-    runs_of_each: Callable[[Sequence[str]], Iterable[tuple[int, str, list[str]]]],
-    classes: list[str] | None,
+    folder: Folder, classes: list[str] | None
 ) -> tuple[Files, NDArray[np.int64], list[str]]:
     """Files of the classes, their labels and the names of the classes."""
-    loose = sum(map(is_named_like_an_image, beside))
+    root, folders = folder.name, folder.folders
+    loose = sum(map(is_named_like_an_image, folder.beside))
     names = sorted(folders) if classes is None else classes
     if not folders:
         raise ValueError(
@@ -362,13 +351,14 @@ def _of_folder(
     others: Counter[str] = Counter()
 
     def runs() -> Iterator[Run]:
-        for label, folder, found in runs_of_each(names):
-            images = list(filter(is_named_like_an_image, found))
-            counts[label] += len(images)
-            if len(images) < len(found):
-                left = (file for file in found if not is_named_like_an_image(file))
-                others.update(ending_of(file) for file in left if file.lower() not in _NOBODYS)
-            yield folder, images
+        for label, name in enumerate(names):
+            for place, found in folder.runs(name):
+                images = list(filter(is_named_like_an_image, found))
+                counts[label] += len(images)
+                if len(images) < len(found):
+                    left = (file for file in found if not is_named_like_an_image(file))
+                    others.update(ending_of(file) for file in left if file.lower() not in _NOBODYS)
+                yield place, images
 
     files = Files(runs())
     if not len(files):
