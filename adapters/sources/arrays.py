@@ -10,9 +10,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from adapters.generators import RngOf
 from adapters.ownership import Allocate, detached
-from adapters.sources.source import BatchColumns, Failures, Numbers, RowNumbers, Source
+from adapters.sources.source import Numbers, Source
 from adapters.sources.stored import SparseRows, Stored, is_sparse, is_stored
 from adapters.structure import flatten, in_order, to_array, unflatten
 
@@ -59,7 +58,7 @@ class ArraySource(Source):
                 "a list or tuple is an input or output, and has a row for each sample (np.stack "
                 "makes one array of a list of samples)"
             )
-        self._lengths = lengths
+        self._size = lengths[0]
 
     def __len__(self) -> int:
         return len(self._columns[0])
@@ -72,30 +71,17 @@ class ArraySource(Source):
             add_content(found, column.version if isinstance(column, Stored) else column)
         return found.hexdigest()
 
-    def _check_lengths(self) -> None:
-        found = list(map(len, self._columns))
-        if found != self._lengths and min(found) < self._lengths[0]:
-            raise ValueError(
-                f"arrays of source must keep their {self._lengths[0]} rows, got {min(found)} by "
-                "now: make another source of what was resized"
-            )
-
     def gather(self, numbers: Numbers, allocate: Allocate) -> Any:
         """Gather these rows as one batch, in memory from ``allocate``."""
-        self._check_lengths()
+        found = min(map(len, self._columns))
+        if found < self._size:
+            raise ValueError(
+                f"arrays of source must keep their {self._size} rows, got {found} by now: make "
+                "another source of what was resized"
+            )
         stretch = stretch_of(numbers)
         gathered = [take_rows(column, numbers, stretch, allocate) for column in self._columns]
         return tuple(gathered) if self._is_tuple else unflatten(self.treedef, gathered)
-
-    def fill(
-        self, numbers: Numbers, rng_of: RngOf | None, columns: BatchColumns, rows: RowNumbers = None
-    ) -> Failures:
-        """Write rows into those of a batch."""
-        self._check_lengths()
-        for column, into in zip(self._columns, columns):
-            own = take_rows(column, numbers, None, np.empty)
-            into[... if rows is None else rows] = own
-        return []
 
     def samples(self, numbers: Numbers) -> Sequence[Any]:
         """Return rows of a copy, so that a transform may write into its sample."""

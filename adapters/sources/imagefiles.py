@@ -27,8 +27,6 @@ from adapters.sources.source import (
     Numbers,
     Origin,
     RowNumbers,
-    Subset,
-    chosen_of,
 )
 
 _NO_FILE = "No such file, or a link to nothing"
@@ -75,10 +73,6 @@ class ImageSource(Decoded):
     def classes(self) -> list[str] | None:
         """Class names by label; None if labels are numbers without names."""
         return None if self._classes is None else list(self._classes)
-
-    def select(self, numbers: Any) -> Subset:
-        """Return a source of these images, with their files, labels and classes."""
-        return Subset(self, chosen_of(numbers, len(self)))
 
     def only(self, number: int) -> ImageSource:
         """Return one of the files as a source, which is small when pickled."""

@@ -158,7 +158,8 @@ class Source(abc.ABC):
                 value for each sample.
 
         Returns:
-            A source that is read like this one. Random values depend on a sample's new number.
+            A source that is read like this one; of images, with their files, labels and classes.
+            Random values depend on a sample's new number.
 
         Raises:
             IndexError: A number out of range.
