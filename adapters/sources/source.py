@@ -385,12 +385,18 @@ class Composite(Source):
         failures: Failures = []
         for at, own, places in groups:
             if places is None:
-                return self.parts[at].fill(own, rng_of, columns, rows)
+                return self.fill_from(at, own, rng_of, columns, rows)
             rng = chosen(rng_of, places) if self.parts[at].draws else None
             own_rows = places if rows is None else rows[places]
-            failed = self.parts[at].fill(own, rng, columns, own_rows)
+            failed = self.fill_from(at, own, rng, columns, own_rows)
             failures += [(int(places[place]), error) for place, error in failed]
         return failures
+
+    def fill_from(
+        self, at: int, own: Numbers, rng_of: RngOf | None, columns: BatchColumns, rows: RowNumbers
+    ) -> Failures:
+        """Write samples of one part into rows of a batch."""
+        return self.parts[at].fill(own, rng_of, columns, rows)
 
     def read_and_discard(self, numbers: Numbers) -> None:
         """Read stored samples and discard them."""
