@@ -84,7 +84,7 @@ def ablations_of(plan: SourcePlan, epoch: int) -> Ablations:
         source, order, seed=plan.seed, on_error=plan.on_error, thread_safe=plan.thread_safe
     )
     kept = dataclasses.replace(plan, order=_repeated(batches))
-    if source.whole_batches:
+    if isinstance(source, SequenceSource):
         whole = {number: source.batch(number) for (number,) in batches}
         again = SequenceSource(whole, changes_between_epochs=False)
         kept = dataclasses.replace(kept, source=again)
