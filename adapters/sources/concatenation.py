@@ -127,8 +127,7 @@ class Concatenation(Composite):
     def sample(self, number: int, rng: np.random.Generator | None = None) -> Any:
         """Return one sample."""
         at = bisect.bisect_right(self._first, number) - 1
-        rng = self.fixed_rng(number, rng) if self.draws else rng
-        sample = self.parts[at].sample(number - self._first[at], rng)
+        sample = self.parts[at].sample(number - self._first[at], self.fixed_rng(number, rng))
         return self._cast(sample) if self._casts[at] else sample
 
     def samples(self, numbers: Numbers) -> Sequence[Any] | None:

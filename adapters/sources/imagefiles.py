@@ -46,6 +46,8 @@ class ImageSource(Decoded):
     int64 or float64 ``(samples,)``; several are int64 or float32 ``(samples, labels)``, or an
     object array of variable-length arrays.
     """
+    classes: list[str] | None
+    """Class names by label; None if labels are numbers without names."""
     content: Images | Custom
     _files: FileReader
 
@@ -61,18 +63,13 @@ class ImageSource(Decoded):
         self.files = files
         self.labels = labels
         self.labels.flags.writeable = False
-        self._classes = classes
+        self.classes = classes
         # Memory for files that no thread is using.
         self._arenas: list[memoryview] = []
 
     def stamps(self, numbers: Sequence[int]) -> list[str]:
         """Fingerprint of each of these files, which changes when the file does."""
         return self._files.stamps(numbers)
-
-    @property
-    def classes(self) -> list[str] | None:
-        """Class names by label; None if labels are numbers without names."""
-        return None if self._classes is None else list(self._classes)
 
     def only(self, number: int) -> ImageSource:
         """Return one of the files as a source, which is small when pickled."""
@@ -82,7 +79,7 @@ class ImageSource(Decoded):
 
     def with_content(self, content: Images | Custom) -> ImageSource:
         """Return a source of the same files, closed with this one, with another content."""
-        return ImageSource(self.files, self.labels, self._classes, content, self._files)
+        return ImageSource(self.files, self.labels, self.classes, content, self._files)
 
     @property
     def version(self) -> str:

@@ -496,8 +496,7 @@ class Subset(Composite):
 
     def sample(self, number: int, rng: np.random.Generator | None = None) -> Any:
         """Return one sample."""
-        rng = self.fixed_rng(number, rng) if self.draws else rng
-        return self.whole.sample(int(self.numbers[number]), rng)
+        return self.whole.sample(int(self.numbers[number]), self.fixed_rng(number, rng))
 
     def way(self, transformed: bool) -> str:
         """Human-readable description of how samples are read."""
