@@ -10,8 +10,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from adapters.generators import RngOf
 from adapters.ownership import Allocate, detached
-from adapters.sources.source import Numbers, Source
+from adapters.sources.source import BatchColumns, Failures, Numbers, RowNumbers, Source
 from adapters.sources.stored import SparseRows, Stored, is_sparse, is_stored
 from adapters.structure import flatten, in_order, to_array, unflatten
 
@@ -71,17 +72,29 @@ class ArraySource(Source):
             add_content(found, column.version if isinstance(column, Stored) else column)
         return found.hexdigest()
 
-    def gather(self, numbers: Numbers, allocate: Allocate) -> Any:
-        """Gather these rows as one batch, in memory from ``allocate``."""
+    def _check_lengths(self) -> None:
         found = min(map(len, self._columns))
         if found < self._size:
             raise ValueError(
                 f"arrays of source must keep their {self._size} rows, got {found} by now: make "
                 "another source of what was resized"
             )
+
+    def gather(self, numbers: Numbers, allocate: Allocate) -> Any:
+        """Gather these rows as one batch, in memory from ``allocate``."""
+        self._check_lengths()
         stretch = stretch_of(numbers)
         gathered = [take_rows(column, numbers, stretch, allocate) for column in self._columns]
         return tuple(gathered) if self._is_tuple else unflatten(self.treedef, gathered)
+
+    def fill(
+        self, numbers: Numbers, rng_of: RngOf | None, columns: BatchColumns, rows: RowNumbers = None
+    ) -> Failures:
+        """Write rows into those of a batch; saves 4 us over the general way."""
+        self._check_lengths()
+        for column, into in zip(self._columns, columns):
+            into[... if rows is None else rows] = take_rows(column, numbers, None, np.empty)
+        return []
 
     def samples(self, numbers: Numbers) -> Sequence[Any]:
         """Return rows of a copy, so that a transform may write into its sample."""
