@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -73,7 +73,7 @@ class RecordRows:
         fields: Fields of one shape each, and images, by column number. Errors name those that have
             a name.
         columns: The kernel's columns; None to leave all records.
-        kind_of: Returns a file's ``Codec.kernel_kind``, or ``_LEFT``.
+        kinds: Each file's ``Codec.kernel_kind``, or ``_LEFT``.
         labels: Fields whose rows mustn't be boxes, see ``irheader.refuse_objects``.
     """
 
@@ -82,7 +82,7 @@ class RecordRows:
         files: RecordFiles,
         fields: Sequence[Field],
         columns: Sequence[_Column] | None,
-        kind_of: Callable[[Shard], int],
+        kinds: Sequence[int],
         labels: Sequence[int],
     ) -> None:
         self._files, self._shards = files, files.shards
@@ -91,7 +91,7 @@ class RecordRows:
         self._kernel = kernel.load() if columns is not None else None
         if self._kernel is None or columns is None:
             return
-        self._kind_of, self._labels = kind_of, labels
+        self._kinds, self._labels = kinds, labels
         self._schema = self._kernel.schema(list(map(tuple, columns)))
         # Dtypes that the kernel writes for the fields that are converted afterwards.
         self._converted: dict[int, np.dtype[Any]] = {}
@@ -152,15 +152,19 @@ class RecordRows:
             A mask of the records to read one by one, None if there are none; the files' bytes; the
                 files; and where the images lie in them.
         """
+        assert self._kernel is not None
         own = list(columns)
         pieces = {at: np.empty((len(columns[0]), 3), np.int64) for at in self._decoders}
         for at, piece in pieces.items():
             own[at] = piece
         for at, dtype in self._converted.items():
             own[at] = np.empty(columns[at].shape, dtype)
-        wrong, buffers, shards = self._gathered(numbers, rows, own)
+        (handle, buffers, shards), numbers = self._open(self._files.in_order(numbers))
+        wrong = self._kernel.gather(
+            self._schema, handle, np.ascontiguousarray(numbers), rows, tuple(own)
+        )
         written: Any = slice(None) if rows is None else rows
-        masks = [] if wrong is None else [wrong]
+        masks = [] if wrong is None else [np.frombuffer(wrong, np.bool_)]
         for at in self._labels:
             masks.append(np.array(list(map(irheader.are_objects, own[at][written])), bool))
         for at in self._converted:
@@ -168,47 +172,34 @@ class RecordRows:
             masks += [] if misfit is None else [misfit]
         return functools.reduce(np.logical_or, masks) if masks else None, buffers, shards, pieces
 
-    def _gathered(
-        self, numbers: Numbers, rows: RowNumbers, columns: BatchColumns
-    ) -> tuple[NDArray[np.bool_] | None, list[memoryview | bytes], Sequence[Shard]]:
-        numbers = np.ascontiguousarray(self._files.in_order(numbers))
-        if self._stays:
-            opened = self._opened
-            if opened is None:
-                opened = self._open(self._shards, [None] * len(self._shards))
-                unread = [len(shard) and not len(held) for shard, held in zip(opened[2], opened[1])]
-                self._opened = None if any(unread) else opened
-        else:
-            opened, numbers = self._open_for(numbers)
-        assert self._kernel is not None
-        handle, buffers, shards = opened
-        wrong = self._kernel.gather(self._schema, handle, numbers, rows, tuple(columns))
-        return None if wrong is None else np.frombuffer(wrong, np.bool_), buffers, shards
-
-    def _open_for(self, numbers: Numbers) -> tuple[Opened, Numbers]:
+    def _open(self, numbers: Numbers) -> tuple[Opened, Numbers]:
         """Open the files of these records; return also the records' numbers in them."""
+        if self._opened is not None:
+            return self._opened, numbers
         places = np.searchsorted(self._firsts, numbers, "right") - 1
         own = numbers - self._firsts[places]
-        needed, which = np.unique(places, return_inverse=True)
-        shards = [self._shards[place] for place in needed.tolist()]
-        opened = self._open(shards, [own[which == place] for place in range(len(shards))])
-        return opened, np.cumsum([0, *map(len, shards)])[which] + own
-
-    def _open(self, shards: Sequence[Shard], numbers: Sequence[NDArray[np.int64] | None]) -> Opened:
-        buffers = [_buffer_of(*each) for each in zip(shards, numbers)]
+        needed = np.arange(len(self._shards)) if self._stays else np.unique(places)
+        which = np.searchsorted(needed, places)
+        files, buffers, shards = [], [], [self._shards[place] for place in needed.tolist()]
+        for at, shard in enumerate(shards):
+            sizes = None if shard.sizes is None else np.ascontiguousarray(shard.sizes, np.int64)
+            offsets = np.ascontiguousarray(shard.offsets, np.int64)
+            storage, buffer = shard.storage, None
+            name = b"", 0  # Of a mapped file: path and inode show whether it was truncated.
+            with contextlib.suppress(NoMapError, RecordError):  # Reading them says what's wrong.
+                if isinstance(storage, RemoteFile):
+                    buffer = storage.fetched_view(*shard.extents(own[which == at]))
+                elif isinstance(storage, MappedFile):
+                    name = os.fsencode(storage.path), storage.inode
+                    buffer = storage.whole_view()
+            kind = self._kinds[int(needed[at])]
+            files.append((buffer, offsets, sizes, shard.checked, kind, *name))
+            buffers.append(b"" if buffer is None else buffer)
         assert self._kernel is not None
-        handle = self._kernel.files(
-            (
-                buffer,
-                np.ascontiguousarray(shard.offsets, np.int64),
-                None if shard.sizes is None else np.ascontiguousarray(shard.sizes, np.int64),
-                shard.checked,
-                self._kind_of(shard),
-                *_path_and_inode(shard),
-            )
-            for buffer, shard in zip(buffers, shards)
-        )
-        return handle, [b"" if buffer is None else buffer for buffer in buffers], shards
+        opened: Opened = self._kernel.files(files), buffers, shards
+        if self._stays and all(len(buffer) or not len(s) for buffer, s in zip(buffers, shards)):
+            self._opened = opened
+        return opened, np.cumsum([0, *map(len, shards)])[which] + own
 
 
 @contextlib.contextmanager
@@ -227,28 +218,6 @@ def _reopened(
             if file is not None:
                 given[number] = opened.enter_context(file)
         yield given
-
-
-def _buffer_of(shard: Shard, numbers: NDArray[np.int64] | None) -> memoryview | None:
-    """Bytes of a file, in which these records can be read; None if reading them says what's wrong.
-
-    ``numbers`` are the records that will be read from a remote file; None for all.
-    """
-    with contextlib.suppress(NoMapError, RecordError):
-        if isinstance(shard.storage, RemoteFile):
-            assert numbers is not None
-            return shard.storage.fetched_view(*shard.extents(numbers))
-        if isinstance(shard.storage, MappedFile):
-            return shard.storage.whole_view()
-    return None
-
-
-def _path_and_inode(shard: Shard) -> tuple[bytes, int]:
-    """Name by which the kernel finds out whether a mapped file was truncated; empty for others."""
-    storage = shard.storage
-    if not isinstance(storage, MappedFile):
-        return b"", 0
-    return os.fsencode(storage.path), storage.inode
 
 
 def _kernel_dtype(field: Field) -> np.dtype[Any]:
@@ -286,12 +255,12 @@ def _convert(
 def feature_rows(files: RecordFiles, content: Examples) -> RecordRows:
     """Make the writer of rows with typed features of one shape each, and images."""
     fields: Sequence[Field] = content.fields
+    codecs = [shard.codec for shard in files.shards]
     # If only some files have headers, their records are read one by one.
-    has_headers = all(shard.codec.envelope.has_header for shard in files.shards)
-
-    def kind_of(shard: Shard) -> int:
-        is_alike = shard.codec.envelope.has_header == has_headers
-        return shard.codec.kernel_kind if is_alike else _LEFT
+    has_headers = all(codec.envelope.has_header for codec in codecs)
+    kinds = [
+        codec.kernel_kind if codec.envelope.has_header == has_headers else _LEFT for codec in codecs
+    ]
 
     def column_of(field: Field) -> _Column:
         part = _PARTS.get(field.key, _CONTENT) if has_headers else _NOWHERE
@@ -313,7 +282,7 @@ def feature_rows(files: RecordFiles, content: Examples) -> RecordRows:
         and field.part_of is None
         and field.shape
     ]
-    return RecordRows(files, fields, columns, kind_of, labels)
+    return RecordRows(files, fields, columns, kinds, labels)
 
 
 # --- images and labels ---
@@ -324,12 +293,11 @@ def image_rows(files: RecordFiles, content: Images, label: Leaf) -> RecordRows:
     decoder, (shape, dtype) = content.decoder, label
     image_name, label_name = (name.encode() for name in content.names)
     kind = _KINDS.get(dtype, example.INT64_LIST)
-
-    def kind_of(shard: Shard) -> int:
-        # One value of an Example is a number, not an array.
-        is_other = shape == (1,) and not shard.codec.envelope.has_header
-        return _LEFT if is_other else shard.codec.kernel_kind
-
+    # One value of an Example is a number, not an array.
+    kinds = [
+        each.codec.kernel_kind if shape != (1,) or each.codec.envelope.has_header else _LEFT
+        for each in files.shards
+    ]
     columns: list[_Column] | None = None
     if dtype in _KINDS and len(shape) < 2 and 0 not in shape:
         part = _LABELS if shape else _OWN_LABEL
@@ -345,7 +313,7 @@ def image_rows(files: RecordFiles, content: Images, label: Leaf) -> RecordRows:
         Field("", label_name, kind, dtype, shape),
     ]
     labels = [1] if content.moves and shape else []
-    return RecordRows(files, fields, columns, kind_of, labels)
+    return RecordRows(files, fields, columns, kinds, labels)
 
 
 def image_leaf(files: RecordFiles, content: Images) -> Leaf | None:
