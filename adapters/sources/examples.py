@@ -11,6 +11,7 @@ ones can be read as integers.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -112,37 +113,41 @@ class Examples(Content):
 
         Images are encoded bytes, targets a list of their parts' values.
         """
-        held = self._held(payload, format)
-        return [held[place] for place in self._places]
-
-    def _held(self, payload: memoryview, format: str) -> list[Any]:
-        """Read the values of all parts from a record."""
-        size = irheader.HEADER.size
+        size, fields = irheader.HEADER.size, self._read
         # A header has room for as many labels as it says.
         is_headed = CODECS[format].envelope.has_header and len(payload) >= size
         if is_headed and size + 4 * irheader.HEADER.unpack_from(payload)[0] <= len(payload):
-            fields = list(map(in_header, self._read))
-            return [_behind_header(field, payload, self.moves) for field in fields]
-        lists: dict[bytes, list[example.Span]] = {}
+            fields = list(map(in_header, fields))
+            read = functools.partial(_behind_header, payload, self.moves)
+        else:
+            read = functools.partial(_in_example, payload, *self._spans(payload))
+        values = []
+        for field in fields:
+            try:
+                values.append(read(field))
+            except ContentError as error:
+                raise named_error(field, error) from error
+        return [values[place] for place in self._places]
+
+    def _spans(
+        self, payload: memoryview
+    ) -> tuple[dict[bytes, example.Span], dict[bytes, list[example.Span]]]:
+        """Locate the features of an Example, and the feature lists if they are needed."""
         try:
             found = example.features(payload)
-            if self._varies:
-                lists = example.feature_lists(payload)
+            lists = example.feature_lists(payload) if self._varies else {}
         except ContentError as error:
             raise ContentError(f"a tf.train.Example: {error.expected}", error.found) from error
         if not found and not lists:
             refuse_tensor(payload)
-        return [
-            _of_steps(field, payload, lists[field.key])
-            if field.varies and field.key in lists
-            else _value(field, payload, found, lists)
-            for field in self._read
-        ]
+        return found, lists
 
 
 def named_error(field: Field, error: ContentError) -> ContentError:
     """Add the feature's name to an error."""
-    return ContentError(f"{_called(field)} with {error.expected}", error.found)
+    key = str(field.key, "utf-8", "replace")
+    stored = f" (stored as {key!r})" if key not in ("", field.name) else ""
+    return ContentError(f"feature {field.name!r}{stored} with {error.expected}", error.found)
 
 
 def put(values: NDArray[Any], column: NDArray[Any], rows: Any = ...) -> None:
@@ -176,36 +181,32 @@ def misfits(field: Field, values: NDArray[Any]) -> NDArray[np.bool_] | None:
     return wrong if wrong.any() else None
 
 
-def _value(
-    field: Field,
+def _in_example(
     payload: memoryview,
     found: dict[bytes, example.Span],
     lists: dict[bytes, list[example.Span]],
+    field: Field,
 ) -> Any:
+    if field.varies and field.key in lists:
+        return _of_steps(field, payload, lists[field.key])
     entry = found.get(field.key)
-    try:
-        held = example.List(0, 0, 0) if entry is None else example.list_in(payload, entry)
-        if not held.kind:
-            if field.decoder is not None:  # To report an image that is in a feature list.
-                lists = lists or example.feature_lists(payload)
-            return _missing(field, entry, found, lists)
+    held = example.List(0, 0, 0) if entry is None else example.list_in(payload, entry)
+    if held.kind:
         return _of_list(field, payload, held)
-    except ContentError as error:
-        raise named_error(field, error) from error
+    if field.decoder is not None:  # To report an image that is in a feature list.
+        lists = lists or example.feature_lists(payload)
+    return _missing(field, entry, found, lists)
 
 
-def _behind_header(field: Field, payload: memoryview, moves: bool) -> Any:
-    try:
-        held = _values_in(field, payload)
-        if field.kind == example.BYTES_LIST:
-            return _of_bytes(field, [held])
-        values = np.frombuffer(held, "<f4").astype(np.float32)
-        # A detection label begins with two widths, so it can't be cut into rows.
-        if field.part_of is None and (moves or (field.varies and field.shape)):
-            irheader.refuse_objects(values)
-        return _converted(field, values)
-    except ContentError as error:
-        raise named_error(field, error) from error
+def _behind_header(payload: memoryview, moves: bool, field: Field) -> Any:
+    held = _values_in(field, payload)
+    if field.kind == example.BYTES_LIST:
+        return _of_bytes(field, [held])
+    values = np.frombuffer(held, "<f4").astype(np.float32)
+    # A detection label begins with two widths, so it can't be cut into rows.
+    if field.part_of is None and (moves or (field.varies and field.shape)):
+        irheader.refuse_objects(values)
+    return _converted(field, values)
 
 
 def _of_list(field: Field, payload: memoryview, held: example.List) -> Any:
@@ -244,7 +245,7 @@ def _of_steps(field: Field, payload: memoryview, steps: list[example.Span]) -> N
         try:
             array[place] = _of_list(one, payload, example.list_in(payload, step))
         except ContentError as error:
-            expected = f"{_called(field)} with, in step {place} of its list, {error.expected}"
+            expected = f"{error.expected} in step {place} of its list"
             raise ContentError(expected, error.found) from error
     return array
 
@@ -339,13 +340,6 @@ def _check_count(field: Field, count: int) -> None:
     if count % field.count if field.varies else count != field.count:
         whole = "a multiple of " * field.varies
         raise ContentError(f"{whole}{field.count} values, {_outline(field)}", f"{count} values")
-
-
-def _called(field: Field) -> str:
-    key = str(field.key, "utf-8", "replace")
-    return f"feature {field.name!r}" + (
-        f" (stored as {key!r})" if key not in ("", field.name) else ""
-    )
 
 
 def _outline(field: Field) -> str:
