@@ -16,7 +16,6 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -42,11 +41,10 @@ _GUESSED_BYTES = 100_000
 class Request(Piece):
     """Request for one file, in flight or done."""
 
-    __slots__ = ("data", "held_bytes", "is_expected", "stays")
+    __slots__ = ("data", "is_expected", "stays")
 
     def __init__(self, number: int, reader: ObjectReader, is_expected: bool, stays: bool) -> None:
         self.data: memoryview | None = None
-        self.held_bytes = 0
         self.is_expected = is_expected
         self.stays = stays  # In memory until it is read; else in the cache alone.
         super().__init__(number, number + 1, reader._run)
@@ -78,7 +76,7 @@ class ObjectReader(FileReader):
 
     def _begin(self) -> None:
         self._lock = threading.Lock()
-        self._requests: OrderedDict[int, Request] = OrderedDict()
+        self._requests: dict[int, Request] = {}
         self._held_bytes = self._ahead = 0
         self._bytes_seen = self._files_seen = 0
         _readers.add(self)
@@ -86,11 +84,8 @@ class ObjectReader(FileReader):
     def read(self, number: int, room: memoryview = NO_ROOM) -> memoryview:
         """Read a whole file."""
         with self._lock:
-            request = self._requests.pop(number, None)
-            is_stale = request is not None and request.is_stale
-            if request is not None:
-                self._forget(request)
-        if request is not None and not is_stale:
+            request = self._forget(number)
+        if request is not None and not request.is_stale:
             request.wait()
             if request.error is not None:
                 raise request.error
@@ -168,7 +163,7 @@ class ObjectReader(FileReader):
             for number in wanted:
                 request = self._requests.get(number)
                 if request is not None and request.is_stale and not expected:
-                    self._forget(request)
+                    self._forget(number)
                     request = None
                 if request is None:
                     if len(found) >= room:
@@ -183,34 +178,34 @@ class ObjectReader(FileReader):
 
     def _run(self, piece: Piece) -> None:
         assert isinstance(piece, Request)
-        number = piece.begin
+        number, data = piece.begin, None
         try:
             if piece.stays or not self._is_kept(number):
-                piece.data = self._read_now(number)
+                data = self._read_now(number)
         finally:
             with self._lock:
+                piece.data = data
                 # If it isn't there, a read took it and is its only owner.
                 if self._requests.get(number) is piece:
-                    self._store_result(number, piece)
+                    self._held_bytes += len(data or b"")
+                    if not piece.stays:
+                        self._forget(number)
+                    self._evict()
 
-    def _store_result(self, number: int, request: Request) -> None:
-        """Keep a file until it is read; over the limit, drop the oldest ones."""
-        if not request.stays:
-            self._forget(self._requests.pop(number))
-        elif request.data is not None:
-            request.held_bytes = len(request.data)
-            self._held_bytes += request.held_bytes
+    def _evict(self) -> None:
+        """Drop the oldest files if those that wait to be read are over the limit."""
         if self._held_bytes > _MOST_HELD_BYTES:
-            for other in [at for at, held in self._requests.items() if held.held_bytes]:
-                self._forget(self._requests.pop(other))
+            for number in [at for at, held in self._requests.items() if held.data]:
+                self._forget(number)
                 if self._held_bytes <= _MOST_HELD_BYTES:
                     break
 
-    def _forget(self, request: Request) -> None:
-        self._held_bytes -= request.held_bytes
-        self._ahead -= request.is_expected
-        request.held_bytes = 0
-        request.is_expected = False
+    def _forget(self, number: int) -> Request | None:
+        request = self._requests.pop(number, None)
+        if request is not None:
+            self._held_bytes -= len(request.data or b"")
+            self._ahead -= request.is_expected
+        return request
 
     # --- one file ---
 
