@@ -130,7 +130,7 @@ class ObjectReader(FileReader):
         identity = self._known_version(number)
         if identity is None:
             try:
-                identity = identity_of(self.files[number], self._head(number))
+                identity = identity_of(self._url(number), self._head(number))
             except (OSError, ValueError):
                 return "missing"
         return identity.hex()
@@ -210,9 +210,7 @@ class ObjectReader(FileReader):
     # --- one file ---
 
     def _read_now(self, number: int) -> memoryview:
-        url = os.fsdecode(self.files.path(number))
-        objects, is_remote = self._objects, is_url(url)
-        identity = self._known_version(number)
+        objects, url, identity = self._objects, self._url(number), self._known_version(number)
         head: Head | None
         if objects is not None and identity is None:
             try:
@@ -227,7 +225,7 @@ class ObjectReader(FileReader):
             found = objects.get(url, identity)
             if found is not None:
                 return found
-        data, head = self._download(number, url) if is_remote else self._local(number, url)
+        data, head = self._download(number, url) if is_url(url) else self._local(number, url)
         if not len(data):
             raise ContentError("an image", "an empty object")
         if head is not None:
@@ -260,8 +258,12 @@ class ObjectReader(FileReader):
         data = read_file(os.fsencode(path))
         return data, head if head is not None and self._head(number) == head else None
 
+    def _url(self, number: int) -> str:
+        """URL, or absolute path."""
+        return os.fsdecode(self.files.path(number))
+
     def _head(self, number: int) -> Head:
-        url = os.fsdecode(self.files.path(number))
+        url = self._url(number)
         reader, key = reader_of(url)
         if not is_url(url):
             try:
@@ -303,11 +305,10 @@ class ObjectReader(FileReader):
 
     def _is_kept(self, number: int) -> bool:
         """True if the cache has the file."""
-        if self._objects is None:
-            return False
         identity = self._known_version(number)
-        url = os.fsdecode(self.files.path(number))
-        return identity is not None and self._objects.has(url, identity)
+        if self._objects is None or identity is None:
+            return False
+        return self._objects.has(self._url(number), identity)
 
     def __reduce__(self) -> tuple[Any, ...]:
         known = self._listed

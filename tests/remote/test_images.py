@@ -301,10 +301,12 @@ def test_materialized_images_are_not_fetched_again(server, listed, photos, tmp_p
 def test_cache_of_a_slow_disk(photos, tmp_path, monkeypatch):
     expected = read(open_images(photos))
     assert read(open_images(photos, cache=tmp_path / "cache")) == expected
-    source = open_images(photos, cache=tmp_path / "cache")
+    monkeypatch.chdir(photos.parent)
+    source = open_images(photos.name, cache=tmp_path / "cache")
+    unread = source.version
     with monkeypatch.context() as patch:
         patch.setattr("adapters.sources.objectreader.read_file", None)
-        assert read(source) == expected
+        assert (read(source), source.version) == (expected, unread)
     (photos / "ant/000.jpg").write_bytes(jpeg(77))
     assert open_images(photos, cache=tmp_path / "cache").read(0) == jpeg(77)
 
