@@ -245,7 +245,7 @@ def _of_steps(field: Field, payload: memoryview, steps: list[example.Span]) -> N
         try:
             array[place] = _of_list(one, payload, example.list_in(payload, step))
         except ContentError as error:
-            expected = f"{error.expected} in step {place} of its list"
+            expected = f"values in step {place} of its list, {error.expected}"
             raise ContentError(expected, error.found) from error
     return array
 

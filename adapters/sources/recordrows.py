@@ -168,8 +168,13 @@ class RecordRows:
         for at in self._labels:
             masks.append(np.array(list(map(irheader.are_objects, own[at][written])), bool))
         for at in self._converted:
-            misfit = _convert(self._fields[at], own[at][written], columns[at], written)
-            masks += [] if misfit is None else [misfit]
+            field, stored = self._fields[at], own[at][written]
+            if stored.dtype.kind == "b":
+                columns[at][written] = of_raw(field, stored.view(np.uint8))
+                continue
+            misfit = misfits(field, stored)
+            put(stored, columns[at], written)
+            masks += [] if misfit is None else [misfit.reshape(len(misfit), -1).any(axis=1)]
         return functools.reduce(np.logical_or, masks) if masks else None, buffers, shards, pieces
 
     def _open(self, numbers: Numbers) -> tuple[Opened, Numbers]:
@@ -237,18 +242,6 @@ def _default_row(field: Field) -> bytes | None:
     return stored.tobytes() or None if is_exact else None
 
 
-def _convert(
-    field: Field, stored: NDArray[Any], column: NDArray[Any], rows: Any
-) -> NDArray[np.bool_] | None:
-    """Convert stored values into rows of a column; mask of those that don't fit, None if none."""
-    if stored.dtype.kind == "b":
-        column[rows] = of_raw(field, stored.view(np.uint8))
-        return None
-    wrong = misfits(field, stored)
-    put(stored, column, rows)
-    return None if wrong is None else np.any(wrong.reshape(len(wrong), -1), axis=1)
-
-
 # --- typed features ---
 
 
@@ -273,15 +266,10 @@ def feature_rows(files: RecordFiles, content: Examples) -> RecordRows:
     with contextlib.suppress(ContentError):  # May be Examples; reading one by one reports it.
         fields = list(map(in_header, fields)) if has_headers else fields
         columns = list(map(column_of, fields))
-    labels = [
-        at
-        for at, field in enumerate(fields)
-        if content.moves
-        and has_headers
-        and field.key == examples.LABEL
-        and field.part_of is None
-        and field.shape
-    ]
+    labels = []
+    if content.moves and has_headers:
+        are_labels = [field.key == examples.LABEL and field.part_of is None for field in fields]
+        labels = [at for at, field in enumerate(fields) if are_labels[at] and field.shape]
     return RecordRows(files, fields, columns, kinds, labels)
 
 
@@ -319,10 +307,9 @@ def image_rows(files: RecordFiles, content: Images, label: Leaf) -> RecordRows:
 def image_leaf(files: RecordFiles, content: Images) -> Leaf | None:
     """Return shape and dtype of all images; None if not fixed."""
     decoder = content.decoder
-    if decoder is not None and decoder.shape is not None:
-        return decoder.shape, decoder.dtype
-    files.check_open()
-    raw = None if decoder is not None else _first_raw(files, content)
+    if decoder is not None:
+        return None if decoder.shape is None else (decoder.shape, decoder.dtype)
+    raw = _first_raw(files, content)
     return None if raw is None else (raw[0].shape, raw[0].dtype)
 
 
@@ -348,9 +335,7 @@ def _first_raw(files: RecordFiles, content: Images) -> tuple[NDArray[Any], bytes
 def _are_equally_long(shard: Shard) -> bool:
     """True if the records of a file take the same number of bytes each."""
     try:
-        first, last = int(shard.offsets[0]), int(shard.offsets[-1])
-        stride = shard.codec.end(shard.storage, first) - first
-        is_last = shard.codec.end(shard.storage, last) - last == stride
+        end = shard.codec.end(shard.storage, int(shard.offsets[-1]))
     except (IndexError, RecordError):
         return False
-    return is_last and bool((np.diff(shard.offsets) == stride).all())
+    return len(np.unique(np.diff(shard.offsets, append=end))) == 1

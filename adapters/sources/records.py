@@ -20,7 +20,7 @@ from adapters.arguments import check_flag
 from adapters.errors import ContentError, RecordError, UnlikeError
 from adapters.generators import RngOf
 from adapters.images import ImageDecoder
-from adapters.records import CODECS, RecordFiles
+from adapters.records import RecordFiles
 from adapters.records.envelope import LABEL, has_fractions
 from adapters.records.files import Paths
 from adapters.records.storage import MappedFile
@@ -146,8 +146,8 @@ def open_records(
         )
     content = content_of(decode, fields)
     files = RecordFiles(paths, format, bool(verify), kept)
-    headed = [CODECS[shard.format].envelope.has_header for shard in files.shards]
-    if fields and isinstance(content, Images) and all(headed):
+    have_headers = all(shard.codec.envelope.has_header for shard in files.shards)
+    if fields and isinstance(content, Images) and have_headers:
         raise ValueError(
             f"fields must name features of a tf.train.Example, got {fields!r} for images behind an "
             'IRHeader, which has none: decode={"image": ImageDecoder(), "label": '
@@ -381,7 +381,6 @@ class ExampleSource(RecordSource):
 
     def __init__(self, files: RecordFiles, content: Examples) -> None:
         super().__init__(files, content)
-        self._fixed = all(field.is_fixed for field in content.fields)
         first, decoders = content.fields[0], {type(field.decoder) for field in content.fields}
         is_image = first.decoder is not None or (first.is_fixed and len(first.shape) > 1)
         self.holds_images = content.as_tuple and is_image
@@ -391,7 +390,7 @@ class ExampleSource(RecordSource):
 
     def way(self, transformed: bool) -> str:
         """Human-readable description of how samples are read."""
-        if self._fixed and not transformed:
+        if not transformed and all(field.is_fixed for field in self.content.fields):
             return "features of records, gathered a batch at a time"
         return super().way(transformed)
 
@@ -443,12 +442,12 @@ class ExampleSource(RecordSource):
         kind = tuple if self.content.as_tuple else dict
         if any(type(sample) is not kind or len(sample) != len(keys) for sample in samples):
             return samples  # A sample from on_error, which collating checks.
-        padded = [dict(zip(keys, sample)) if kind is tuple else dict(sample) for sample in samples]
+        padded: list[Any] = [list(each) if kind is tuple else dict(each) for each in samples]
         for key, field in zip(keys, self.content.fields):
             if not field.varies or field.default is None:
                 continue
             # Samples of other sources may lack the feature, which collating reports.
-            alike = [sample for sample in padded if key in sample]
+            alike = [sample for sample in padded if kind is tuple or key in sample]
             arrays = [np.asarray(sample[key]) for sample in alike]
             if any(array.shape[1:] != field.shape or not array.ndim for array in arrays):
                 continue
@@ -458,7 +457,7 @@ class ExampleSource(RecordSource):
                     whole = np.full((longest, *field.shape), field.default, field.dtype)
                     whole[: len(array)] = array
                     sample[key] = whole
-        return [tuple(sample.values()) if kind is tuple else sample for sample in padded]
+        return [tuple(sample) if kind is tuple else sample for sample in padded]
 
 
 def _with_default(field: Field) -> str:
