@@ -35,12 +35,11 @@ from adapters import user_code
 from adapters.alignment import aligned_empty
 from adapters.batch.plan import Allocate, Assembled, BatchKey, Plan
 from adapters.cpus import usable_cpus
-from adapters.engine.autotune import Comparison
 from adapters.engine.dispatch import Dispatcher
 from adapters.engine.executors import EXECUTORS, Settings
 from adapters.engine.tasks import DONE, UNSUBMITTED, Executor, Future, InterpreterEndsError
-from adapters.engine.tuning import Choice, Trial
-from adapters.engine.waits import Losses, Waits
+from adapters.engine.tuning import Choice, Comparison, Losses, Trial
+from adapters.engine.waits import Waits
 from adapters.errors import ClosedError, NotPicklableError, WorkerError
 from adapters.seeding import left_to_others
 
@@ -160,8 +159,7 @@ class Supply:
         if choice.kind == "threads":
             if self.plan.one_thread_at_a_time or choice.count == 1:
                 return [1, *none]
-            more = [choice.ceiling] if choice.ceiling > choice.count else []
-            return [choice.count, *more, 1, *none]
+            return [choice.count, 1, *none]
         late = choice.kind == "processes" and self._by_auto and not settings.isolated
         return [choice.count, *none] if late else []
 
@@ -207,8 +205,13 @@ class Supply:
         """
         state, comparison = self.state, self._comparison
         if state is WorkerState.DEFERRED and (comparison is None or comparison.current):
-            left = self.batches_left + self.batches_after
-            if self._losses.outweigh_processes(left, self._settings.start_seconds):
+            from adapters.engine.pool import shared_pool  # Programs without processes need none.
+
+            # Nothing waits for the start, but it takes CPUs from the trainer. An idle process
+            # starts at once.
+            pool, left = shared_pool(), self.batches_left + self.batches_after
+            start_seconds = pool.start_seconds or self._settings.start_seconds
+            if pool.idle or self._losses.after(left) >= start_seconds:
                 self.start_workers()
         elif state is WorkerState.STARTING:
             executor = self.dispatcher.executor
@@ -419,8 +422,7 @@ class Supply:
         if not choice.count:
             raise InterpreterEndsError("the main thread has ended")
         self._outdated = False  # The plan is sent as it is now.
-        count = choice.ceiling or choice.count
-        executor = EXECUTORS[choice.kind](self.plan, count, settings, lock, changed)
+        executor = EXECUTORS[choice.kind](self.plan, choice.count, settings, lock, changed)
         requested = choice.kind == "threads" and settings.workers != "auto"
         if requested and unsafe and choice.count > 1 and not self._has_warned:
             self._has_warned = True

@@ -1,4 +1,4 @@
-"""Stall times: how long the reader waited for each batch, and whether processes would pay.
+"""Stall times: how long the reader waited for each batch.
 
 The reader's thread records; any thread may read. Recording takes a microsecond per batch, and the
 latest ten thousand are kept.
@@ -13,8 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 _KEPT = 10_000
-# Short batches count together: a reader ahead of the trainer may read several at once.
-_STRETCH_SECONDS = 0.008
 
 
 class Wait(NamedTuple):
@@ -82,49 +80,3 @@ class Waits:
             f"{self.batches:,} batches: waited {self.waited_seconds:.3g} s for them, "
             f"{self.share:.0%} of the time; median {median:.3g} ms, 99% within {most:.3g} ms"
         )
-
-
-class Losses:
-    """Time that the trainer loses by waiting for batches that no process makes."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-        """Time lost so far."""
-        self._per_batch = 0.0, 0.0
-        self._latest: list[tuple[float, float]] = []
-
-    def note(self, waited_seconds: float, spare_seconds: float) -> None:
-        """Record a wait.
-
-        Args:
-            waited_seconds: Time that the reader waited for a batch.
-            spare_seconds: Time that the reader had before, because it is ahead of the trainer; a
-                reader that waits less than that costs the trainer nothing.
-        """
-        self._latest.append((waited_seconds, spare_seconds))
-        waited, spare = map(sum, zip(*self._latest))
-        if waited + spare < _STRETCH_SECONDS:
-            return
-        lost, count = max(0.0, waited - spare), len(self._latest)
-        self.seconds += lost
-        self._per_batch = self._per_batch[1], lost / count
-        self._latest.clear()
-
-    def outweigh_processes(self, batches_left: float, start_seconds: float) -> bool:
-        """True if past and future waits together are longer than the start of a process.
-
-        Nothing waits for the start itself, but it takes CPUs from the trainer. An idle process
-        starts at once.
-
-        Args:
-            batches_left: Number of batches known to follow; may be infinite.
-            start_seconds: Time that a process takes to start, until it has been measured.
-        """
-        from adapters.engine.pool import shared_pool  # Programs without processes need none.
-
-        pool = shared_pool()
-        # A single stretch may have waited for something else.
-        usual = min(self._per_batch)
-        ahead = usual * batches_left if usual else 0.0
-        start_seconds = pool.start_seconds or start_seconds
-        return bool(pool.idle) or self.seconds + ahead >= start_seconds

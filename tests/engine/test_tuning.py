@@ -17,9 +17,8 @@ from adapters.batch.sourceplan import SourcePlan
 from adapters.clock import Spent
 from adapters.cpus import usable_cpus
 from adapters.engine import tuning
-from adapters.engine.autotune import Comparison
 from adapters.engine.tasks import Future, State
-from adapters.engine.tuning import Choice, Trial
+from adapters.engine.tuning import Choice, Comparison, Trial
 from tests.engine.executors import opened, read
 from tests.engine.workloads import Numbers
 from tests.plans import plan_of
@@ -252,13 +251,6 @@ def test_fastest_is_decided_for(pace, alone, fastest):
     comparison = Comparison([8, 1, 0], SETTLE)
     Loop(comparison, pace, alone).run(5000)
     assert (comparison.decided, comparison.current) == (True, fastest)
-
-
-def test_long_steps_are_read_ahead_of_first():
-    loop = Loop(Comparison([0, 1], SETTLE), lambda workers: 0.0045 - 0.0004 * workers)
-    loop.run(1000)
-    assert loop.used[: SETTLE + 20] == [0] * SETTLE + [1] * 20
-    assert loop.used.count(0) < 160
 
 
 @pytest.mark.parametrize("factor", [1.2, 1.9, 2.9])
