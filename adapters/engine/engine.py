@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 
 from adapters.batch.plan import WHOLE, Assembled, Plan, ResumedEpoch
 from adapters.engine.executors import Settings
-from adapters.engine.stream import DrawnStream, Stream
+from adapters.engine.stream import Stream
 from adapters.engine.supply import Supply
 from adapters.engine.tasks import Exhausted
 from adapters.engine.threads import close_dropped, note_program_end
@@ -69,9 +69,9 @@ class Engine(Supply):
         batches: Iterator[Sequence[Any]],
         count: int | None = None,
         step: int = 0,
-    ) -> DrawnStream:
-        """Make a stream of batches whose samples are drawn by a sampler."""
-        stream = DrawnStream(self, epoch, batches, count, step)
+    ) -> Stream:
+        """Make a stream of one epoch, whose samples are drawn by a sampler."""
+        stream = Stream(self, epoch, step, drawn=batches, count=count)
         self._streams.add(stream)
         return stream
 

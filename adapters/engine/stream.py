@@ -1,10 +1,4 @@
-"""Batches in order, for one consumer, whether workers or its own thread compute them.
-
-A ``Stream`` walks through (epoch, step) without an end, with up to ``max_queue_size`` batches under
-way ahead of its reader, also beyond the end of an epoch. One consumer at a time may call ``fetch``
-or ``peek``, from any thread; both block until the batch is there. ``close`` may be called from any
-thread, also while another waits, which then gets a ``ClosedError``.
-"""
+"""Stream of one sequence's batches, computed ahead or on request."""
 
 from __future__ import annotations
 
@@ -26,13 +20,21 @@ log = logging.getLogger("adapters")
 
 
 class Stream:
-    """An endless sequence of batches.
+    """Batches in order, for one consumer, whether workers or its own thread compute them.
+
+    It walks through (epoch, step) without an end, with up to ``max_queue_size`` batches under way
+    ahead of its reader, also beyond the end of an epoch. One consumer at a time may call ``fetch``
+    or ``peek``, from any thread; both block until the batch is there. ``close`` may be called from
+    any thread, also while another waits, which then gets a ``ClosedError``.
 
     Args:
         shuffled: Permute whole batches within an epoch.
         resumed: A resumed epoch, whose batches aren't permuted.
         secondary: Call the source's epoch hooks only for the first epoch, so that a validation
             doesn't call them for epochs that the training hasn't reached.
+        drawn: Samples of each batch of a single epoch, for example from a sampler. They are drawn
+            as far ahead as batches are requested.
+        count: Number of drawn batches in an epoch, if known.
     """
 
     def __init__(
@@ -40,18 +42,23 @@ class Stream:
         supply: Supply,
         epoch: int,
         step: int,
-        shuffled: bool,
+        shuffled: bool = False,
         resumed: ResumedEpoch = WHOLE,
         secondary: bool = False,
+        drawn: Iterator[Sequence[Any]] | None = None,
+        count: int | None = None,
     ) -> None:
         self._supply = supply
         self.way = shuffled, resumed, secondary
         """Identity of the stream's order, without the position."""
-        num_batches = supply.plan.num_batches
+        num_batches = supply.plan.num_batches if drawn is None else None
         self._epoch_length = math.inf if num_batches is None else num_batches
         """Step at which the next epoch starts."""
-        self._estimated_length = self._epoch_length
+        self._estimated_length = self._epoch_length if count is None else count
         """Number of batches in an epoch, for the choice of workers."""
+        self._drawn = drawn
+        self._end: BaseException | None = None
+        """Error from drawing samples; raised after the earlier batches have been read."""
         self._window: collections.deque[Future] = collections.deque()
         self._asked = epoch, step
         self.position = epoch, step
@@ -77,11 +84,17 @@ class Stream:
         """Return the next batch, and facts about it.
 
         Raises:
-            Exception: The error from its computation.
+            Exception: The error from its computation, or from drawing its samples.
             WorkerError: Several worker processes died in it.
             ClosedError: The stream or its engine is closed.
-            Exhausted: There is none; only a ``DrawnStream`` ends.
+            Exhausted: There is none, as all drawn batches were returned.
         """
+        try:
+            return self._fetch()
+        except Exhausted as error:
+            raise self._end or error from None
+
+    def _fetch(self) -> Assembled:
         supply = self._supply
         epoch, step = self.position
         if epoch != self._entered or self.closed or supply.closed:
@@ -213,53 +226,22 @@ class Stream:
         self._skipped = 0
 
     def _key(self, epoch: int, step: int) -> BatchKey:
+        if self._drawn is not None:
+            return BatchKey(epoch, step, self._draw(self._drawn))
         shuffled, resumed, _ = self.way
         if resumed is WHOLE:
             return BatchKey(epoch, self._supply.plan.shuffled(epoch, step) if shuffled else step)
         return resumed.key(epoch, step, self._supply.plan.shuffled if shuffled else None)
 
-    def _after(self, epoch: int, step: int) -> tuple[int, int]:
-        return (epoch, step + 1) if step + 1 < self._epoch_length else (epoch + 1, 0)
-
-
-class DrawnStream(Stream):
-    """One epoch of batches whose samples are drawn elsewhere, for example by a sampler.
-
-    The samples are drawn as far ahead as batches are requested.
-    """
-
-    def __init__(
-        self,
-        supply: Supply,
-        epoch: int,
-        batches: Iterator[Sequence[Any]],
-        count: int | None,
-        step: int = 0,
-    ) -> None:
-        super().__init__(supply, epoch, step, False)
-        self._epoch_length = math.inf
-        self._estimated_length = math.inf if count is None else count
-        self._drawn = batches
-        self._end: BaseException | None = None
-
-    def fetch(self) -> Assembled:
-        """Return the next batch, and facts about it.
-
-        Raises:
-            Exception: The error from its computation, or from drawing it.
-            Exhausted: There is none.
-        """
-        try:
-            return super().fetch()
-        except Exhausted as error:
-            raise self._end or error from None
-
-    def _key(self, epoch: int, step: int) -> BatchKey:
+    def _draw(self, drawn: Iterator[Sequence[Any]]) -> Sequence[Any]:
         if self._end is None:
             try:
-                return BatchKey(epoch, step, next(self._drawn))
+                return next(drawn)
             except StopIteration:
                 self._end = Exhausted()
-            except BaseException as error:  # Raised after the earlier batches have been read.
+            except BaseException as error:
                 self._end = error
         raise Exhausted
+
+    def _after(self, epoch: int, step: int) -> tuple[int, int]:
+        return (epoch, step + 1) if step + 1 < self._epoch_length else (epoch + 1, 0)

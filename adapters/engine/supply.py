@@ -40,7 +40,7 @@ from adapters.engine.executors import EXECUTORS, Settings
 from adapters.engine.tasks import DONE, UNSUBMITTED, Executor, Future, InterpreterEndsError
 from adapters.engine.tuning import Choice, Comparison, Losses, Trial
 from adapters.engine.waits import Waits
-from adapters.errors import ClosedError, NotPicklableError, WorkerError
+from adapters.errors import ClosedError, NotPicklableError
 from adapters.seeding import left_to_others
 
 log = logging.getLogger("adapters")
@@ -74,18 +74,17 @@ class Supply:
         )
         self._by_auto = settings.workers == "auto" and not settings.use_multiprocessing
         """True if the user left the kind of workers open."""
-        self._comparison: Comparison | None
-        """Comparison of numbers of active workers, to find the fastest for the consumer."""
         count = usable_cpus() if settings.workers == "auto" else settings.workers
+        choice = Choice()
         if self._by_auto:
-            self._choose(_UNDECIDED)
-            self._trial = Trial(plan)
+            choice, self._trial = _UNDECIDED, Trial(plan)
         elif count:
             kind = settings.kind or ("processes" if settings.use_multiprocessing else "threads")
             name = _SINGULAR.get(kind, kind) if count == 1 else kind
-            self._choose(Choice(kind, count, reason=f"{count} {name}"))
-        else:
-            self._choose(Choice())
+            choice = Choice(kind, count, f"{count} {name}")
+        self._comparison: Comparison
+        """Comparison of numbers of active workers, to find the fastest for the consumer."""
+        self._choose(choice)
         self.ahead_elsewhere = 0
         """Batches that the framework reads ahead of the trainer, in its own thread."""
         self.staged = 0
@@ -99,7 +98,7 @@ class Supply:
         self._batch_seconds = 0.0
         """Time of the latest batch."""
         self._alone_seconds = math.inf
-        """Time of a batch without competition for the GIL, see ``_note_time``."""
+        """Shortest time of a batch, which had no competition for the GIL."""
         self._has_warned = False
         self._outdated = False
         """True if workers have the plan of an earlier epoch."""
@@ -144,8 +143,7 @@ class Supply:
 
     def _choose(self, choice: Choice) -> None:
         counts = self._counts(choice)
-        most = self._settings.window(max(counts, default=0))
-        self._comparison = Comparison(counts, most + 2) if counts else None
+        self._comparison = Comparison(counts, self._settings.window(max(counts)) + 2)
         self._choice = choice
 
     def _counts(self, choice: Choice) -> list[int]:
@@ -157,19 +155,18 @@ class Supply:
         # A time limit for a batch works only in another thread.
         none = [0] if math.isinf(settings.timeout_seconds) else []
         if choice.kind == "threads":
-            if self.plan.one_thread_at_a_time or choice.count == 1:
-                return [1, *none]
-            return [choice.count, 1, *none]
+            several = choice.count > 1 and not self.plan.one_thread_at_a_time
+            return [choice.count, 1, *none] if several else [1, *none]
         late = choice.kind == "processes" and self._by_auto and not settings.isolated
-        return [choice.count, *none] if late else []
+        return [choice.count, *none] if late else [choice.count]
 
     @property
     def _active(self) -> int:
         """Number of workers that may be busy."""
-        choice, comparison, executor = self._choice, self._comparison, self.dispatcher.executor
-        if choice.kind == "threads" and comparison is not None:
+        choice, executor = self._choice, self.dispatcher.executor
+        if choice.kind == "threads":
             # A single thread keeps the order: some data sets count their calls.
-            return max(1, comparison.current)
+            return max(1, self._comparison.current)
         return choice.count if executor is None else executor.count  # Some may start later.
 
     @property
@@ -191,8 +188,7 @@ class Supply:
     @property
     def batches_ahead(self) -> int:
         """Part of the window that the stream fills; 0 if it computes batches inline."""
-        comparison = self._comparison
-        if self.state is not WorkerState.WORKING or (comparison and not comparison.current):
+        if self.state is not WorkerState.WORKING or not self._comparison.current:
             return 0
         if self._choice.only_if_busy and self.ahead_elsewhere:
             return 0
@@ -203,8 +199,8 @@ class Supply:
 
         Called when the stream that is being read has no batch under way.
         """
-        state, comparison = self.state, self._comparison
-        if state is WorkerState.DEFERRED and (comparison is None or comparison.current):
+        state = self.state
+        if state is WorkerState.DEFERRED and self._comparison.current:
             from adapters.engine.pool import shared_pool  # Programs without processes need none.
 
             # Nothing waits for the start, but it takes CPUs from the trainer. An idle process
@@ -217,8 +213,8 @@ class Supply:
             executor = self.dispatcher.executor
             if executor is None or len(executor.deaths) < _STARTING_DEATHS:
                 self.start_workers()  # Wakes them if they rest, and replaces dead ones.
-                return
-            self._fall_back_to_inline(WorkerError(f"{executor.deaths[-1]} before it was ready"))
+            else:
+                self._give_up_workers(f"{executor.deaths[-1]} before it was ready")
 
     def start_workers(self) -> bool:
         """Start the workers, if any are chosen; they have the plan as it is now.
@@ -238,24 +234,23 @@ class Supply:
                     except BaseException:  # Ctrl-C, too.
                         self._outdated = True
                         raise
-        except NotPicklableError as error:
-            self._fall_back_to_inline(error)
         except InterpreterEndsError:  # The main thread has ended, and another thread still trains.
             self._choose(Choice())
-        except (OSError, RuntimeError, TypeError) as error:
-            if not self._by_auto:
+        except (NotPicklableError, OSError, RuntimeError, TypeError) as error:
+            if not (self._by_auto or isinstance(error, NotPicklableError)):
                 raise
-            self._fall_back_to_inline(error)
+            # As a text: a log that keeps the error would keep the files in its traceback open.
+            self._give_up_workers(str(error))
         return self._choice.count > 0
 
-    def _fall_back_to_inline(self, error: Exception) -> None:
+    def _give_up_workers(self, obstacle: str) -> None:
         kind = "threads" if self._choice.kind == "threads" else "processes"
-        # As a text: a log that keeps the error would keep the files in its traceback open.
-        log.warning("batches are computed inline, as %s can't be used: %s", kind, str(error))
-        self._compute_inline(f"inline ({error})")
+        self._compute_inline(f"{kind} can't be used: {obstacle}")
 
-    def _compute_inline(self, reason: str) -> None:
+    def _compute_inline(self, why: str) -> None:
         """Compute all batches inline from now on."""
+        reason = f"inline, as {why}"
+        log.warning("batches are computed %s", reason)
         self._choose(Choice(reason=reason))
         self.dispatcher.stop(for_good=False)
 
@@ -266,9 +261,10 @@ class Supply:
         """Settings that would request the present workers."""
         if self.undecided:
             return self._settings
-        count = max(self._choice.count, self._comparison.current if self._comparison else 0)
-        processes = self._choice.kind == "processes"
-        return dataclasses.replace(self._settings, workers=count, use_multiprocessing=processes)
+        choice, processes = self._choice, self._choice.kind == "processes"
+        return dataclasses.replace(
+            self._settings, workers=choice.count, use_multiprocessing=processes
+        )
 
     @property
     def description(self) -> str:
@@ -279,9 +275,8 @@ class Supply:
             text += ", which are starting"
         elif self.state is WorkerState.DEFERRED:
             text += ", which are started once there is work enough for them"
-        if comparison is None or not comparison.decided or choice.only_if_busy:
-            return text
-        if (current := comparison.current) == choice.count:
+        current = comparison.current
+        if current == choice.count or not comparison.decided or choice.only_if_busy:
             return text
         return f"{text}; {current or 'none'} at work, as batches come faster to the trainer then"
 
@@ -299,18 +294,13 @@ class Supply:
         """Compute a batch in the calling thread, in memory from ``allocate``."""
         started = time.perf_counter()
         assembled = self.plan.batch(key, allocate)
-        self._note_time(time.perf_counter() - started, inline=True)
+        self._note_time(time.perf_counter() - started)
         return assembled
 
-    def _note_time(self, seconds: float, inline: bool) -> None:
-        """Record the time of a batch.
-
-        No other batch runs beside an inline one, so the latest of them counts. A worker's batch
-        counts if it took less. The last batch of an epoch may be smaller, and doesn't count.
-        """
+    def _note_time(self, seconds: float) -> None:
         self._batch_seconds = seconds
-        if self.batches_left != 1 or math.isinf(self._alone_seconds):
-            self._alone_seconds = seconds if inline else min(self._alone_seconds, seconds)
+        if self.batches_left != 1:  # The last batch of an epoch may be smaller.
+            self._alone_seconds = min(self._alone_seconds, seconds)
 
     def result(self, future: Future) -> Assembled:
         """Return the batch; blocks until it is there.
@@ -332,7 +322,7 @@ class Supply:
         outcome = future.outcome
         assert outcome is not None
         if future.seconds:
-            self._note_time(future.seconds, inline=False)
+            self._note_time(future.seconds)
         return outcome
 
     def _compute_here(self, future: Future) -> None:
@@ -354,9 +344,8 @@ class Supply:
         except Exception:
             return False
         if self._choice.count:  # Not yet for an earlier batch.
-            reason = f"inline, as batches fail in worker processes: {type(error).__name__}: {error}"
-            log.warning("%s", reason)
-            self._compute_inline(reason)
+            why = f"batches fail in worker processes: {type(error).__name__}: {error}"
+            self._compute_inline(why)
         return True
 
     def _wait(self, future: Future) -> None:
@@ -380,7 +369,7 @@ class Supply:
         if self.state is not WorkerState.WORKING:
             self._losses.note(waited_seconds, busy_seconds if self.ahead_elsewhere else 0.0)
         # While processes start, the pace says nothing about their number.
-        elif comparison is not None and (choice.kind == "threads" or self.at_full_speed):
+        elif len(comparison.settings) > 1 and (choice.kind == "threads" or self.at_full_speed):
             comparison.delivered(moment, self._alone_seconds)
 
     def enter_epoch(self, epoch: int) -> None:
@@ -423,7 +412,7 @@ class Supply:
             raise InterpreterEndsError("the main thread has ended")
         self._outdated = False  # The plan is sent as it is now.
         executor = EXECUTORS[choice.kind](self.plan, choice.count, settings, lock, changed)
-        requested = choice.kind == "threads" and settings.workers != "auto"
+        requested = choice.kind == "threads" and not self._by_auto
         if requested and unsafe and choice.count > 1 and not self._has_warned:
             self._has_warned = True
             log.warning(

@@ -307,8 +307,8 @@ class Comparison:
     """
 
     def __init__(self, settings: Sequence[int], settle: int) -> None:
-        self._settings = tuple(settings)
-        self._first = self._settings[0]
+        self.settings = tuple(settings)
+        self._first = self.settings[0]
         self._settle = settle
         self.current = self._first
         """Number of workers to use now."""
@@ -317,7 +317,7 @@ class Comparison:
     def _start(self) -> None:
         self.decided = False
         """True if the fastest setting has been found."""
-        self._paces: dict[int, list[float]] = {setting: [] for setting in self._settings}
+        self._paces: dict[int, list[float]] = {setting: [] for setting in self.settings}
         self._rest = 0
         """Batches with the first setting, before another one is tried."""
         self._use(self._first)
