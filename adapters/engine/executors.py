@@ -76,10 +76,6 @@ class Settings:
 Opening = Callable[[Plan, int, Settings, Any, Callable[[], None]], Executor]
 
 
-def _threads(plan: Plan, count: int, *_: Any) -> Executor:
-    return Threads(plan, count)
-
-
 def _processes(*arguments: Any) -> Executor:
     from adapters.engine.processes import Processes  # Not all programs need them.
 
@@ -92,7 +88,7 @@ def _cluster(*arguments: Any) -> Executor:
     return Cluster(*arguments)
 
 
-EXECUTORS: dict[str, Opening] = {"threads": _threads, "processes": _processes, CLUSTER: _cluster}
+EXECUTORS: dict[str, Opening] = {"threads": Threads, "processes": _processes, CLUSTER: _cluster}
 """Makes the executor of each kind. It gets the dispatcher's lock, which is held whenever the
 executor's state changes, and a callback for any thread, to call when workers have become ready or
 have died."""

@@ -50,13 +50,13 @@ def note_program_end() -> None:
 
 
 class Threads(Executor):
-    """Executor on threads, which share the plan."""
+    """Executor on threads, which share the plan; it needs none of the further arguments."""
 
     name = "threads"
     _threads: tuple[threading.Thread, ...] = ()
     group_seconds = 0.001  # Handing over a task takes about 30 us (two cores).
 
-    def __init__(self, plan: Plan, count: int) -> None:
+    def __init__(self, plan: Plan, count: int, *_: Any) -> None:
         super().__init__(count)
         self._plan = plan
         self._queue: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
