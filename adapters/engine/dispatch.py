@@ -22,6 +22,7 @@ from typing import Any
 
 from adapters import user_code
 from adapters.batch.plan import Assembled, Plan
+from adapters.clock import Spent
 from adapters.engine.tasks import DONE, QUEUED, Executor, Future, InterpreterEndsError, Task
 from adapters.errors import ClosedError, WorkerError
 
@@ -267,7 +268,7 @@ class Dispatcher:
 
     def _close_batch(self, executor: Executor, task: Task, future: Future) -> None:
         """Set the state of a batch whose task is done, or won't be done."""
-        future.seconds += task.seconds / len(task.batches)
+        future.spent = Spent(task.seconds / len(task.batches))
         # Not awaited if it was given up, read before its thread reported it, or couldn't be queued.
         if not future.wanted or future.error is not None:
             executor.discard(future)

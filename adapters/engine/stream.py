@@ -179,7 +179,6 @@ class Stream:
         except BaseException as error:
             future.error = error
         future.spent = started.until_now()
-        future.seconds = future.spent.seconds
         future.become(DONE)
 
     @property

@@ -321,8 +321,8 @@ class Supply:
                     raise
         outcome = future.outcome
         assert outcome is not None
-        if future.seconds:
-            self._note_time(future.seconds)
+        if future.spent.seconds:
+            self._note_time(future.spent.seconds)
         return outcome
 
     def _compute_here(self, future: Future) -> None:

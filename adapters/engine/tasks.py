@@ -73,10 +73,8 @@ class Future:
     """Description of the batch by its worker, from which ``Executor.collect`` makes the arrays."""
     killers: list[str] = field(default_factory=list)
     """Worker processes that died in this batch, or in one of the same task, and how."""
-    seconds: float = 0.0
-    """Time of its computation."""
     spent: Spent = field(default_factory=Spent)
-    """Detailed time, if it was computed in the consumer's process for a trial."""
+    """Time of its computation; in detail if it was computed for a trial."""
     executor: Any = None
     """Executor that the batch was submitted to."""
     convert: Convert | None = None

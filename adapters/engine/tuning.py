@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 # Up to this time, a batch isn't worth handing over to a process (0.5 ms, two cores), and one
 # read-ahead thread hides it.
 _TRIVIAL_SECONDS = 0.001
-# Batches on one thread to measure, with the first one: of batches below this time, several, because
-# something else may have delayed one; more if other processes take the CPUs for most of them.
+# Number of batches to compute on one thread, with the first one. There are more of batches below
+# this time, because something else may have delayed one, and if other processes take the CPUs.
 _SHORT_SECONDS = 0.01
 _LOOKS, _LOOKS_AT_SHORT, _LOOKS_IN_NOISE = 2, 4, 5
 # Two threads must make this many times as many batches as one, or the work counts as holding the
@@ -278,8 +278,8 @@ _SLOW_SECONDS, _CLEARLY = 0.005, 1.3
 _GAIN = 1.02
 # The pace must change by this factor, in as many periods, before settings are compared again.
 _CHANGE, _CHANGED_PERIODS = 1.5, 3
-# A gap longer than usual by this factor is an epoch's end or a checkpoint, and isn't counted, if it
-# takes this share of its period.
+# A gap longer than usual by this factor, which takes this share of its period, is an epoch's end or
+# a checkpoint, and isn't counted.
 _GAP, _GAP_SHARE = 8.0, 0.2
 
 
