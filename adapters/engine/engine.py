@@ -18,12 +18,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn
 
 from adapters.batch.plan import WHOLE, Assembled, Plan, ResumedEpoch
+from adapters.engine.autotune import Choice
 from adapters.engine.executors import Settings
 from adapters.engine.stream import Stream
 from adapters.engine.supply import Supply
 from adapters.engine.tasks import Exhausted
 from adapters.engine.threads import close_dropped, note_program_end
-from adapters.engine.tuning import Choice
 from adapters.errors import note
 from adapters.generators import current_place
 

@@ -35,10 +35,10 @@ from adapters import user_code
 from adapters.alignment import aligned_empty
 from adapters.batch.plan import Allocate, Assembled, BatchKey, Plan
 from adapters.cpus import usable_cpus
+from adapters.engine.autotune import Choice, Comparison, Losses, Trial
 from adapters.engine.dispatch import Dispatcher
 from adapters.engine.executors import EXECUTORS, Settings
 from adapters.engine.tasks import DONE, UNSUBMITTED, Executor, Future, InterpreterEndsError
-from adapters.engine.tuning import Choice, Comparison, Losses, Trial
 from adapters.engine.waits import Waits
 from adapters.errors import ClosedError, NotPicklableError
 from adapters.seeding import left_to_others

@@ -12,9 +12,9 @@ import pytest
 
 from adapters.cpus import usable_cpus
 from adapters.engine import Engine, Settings
+from adapters.engine.autotune import Choice
 from adapters.engine.pool import shared_pool
 from adapters.engine.supply import WorkerState
-from adapters.engine.tuning import Choice
 from tests.engine.executors import end_idle_workers, workers
 from tests.engine.workloads import Numbers, Slow
 from tests.plans import plan_of

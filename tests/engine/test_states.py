@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from adapters.engine import Engine, Settings
+from adapters.engine.autotune import Choice
 from adapters.engine.stream import Stream
-from adapters.engine.tuning import Choice
 from adapters.errors import ClosedError
 from tests.batches import exact
 from tests.engine.executors import wait_until, workers

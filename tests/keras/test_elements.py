@@ -333,7 +333,7 @@ def test_threads_convert_whoever_else_reads(monkeypatch):
 
     by_others: list[Any] = []
     # On a busy machine, the thread might be found to be slower than none.
-    monkeypatch.setattr("adapters.engine.tuning._LONG_PERIOD_BATCHES", 1_000)
+    monkeypatch.setattr("adapters.engine.autotune._LONG_PERIOD_BATCHES", 1_000)
     monkeypatch.setattr(tf, "convert_to_tensor", convert_to_tensor)
     model = Plain()
     model.compile("sgd", "mse")

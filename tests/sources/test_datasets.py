@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from adapters import concatenate, materialize, split
-from adapters.engine.tuning import obstacle_to_processes
+from adapters.engine.autotune import obstacle_to_processes
 from adapters.errors import FileChangedError
 from adapters.sources import ArraySource, MapSource, SequenceSource, as_source
 from adapters.sources.stored import Stored

@@ -16,9 +16,9 @@ from adapters.batch.plan import BatchKey
 from adapters.batch.sourceplan import SourcePlan
 from adapters.clock import Spent
 from adapters.cpus import usable_cpus
-from adapters.engine import tuning
+from adapters.engine import autotune
+from adapters.engine.autotune import Choice, Comparison, Trial
 from adapters.engine.tasks import Future, State
-from adapters.engine.tuning import Choice, Comparison, Trial
 from tests.engine.executors import opened, read
 from tests.engine.workloads import Numbers
 from tests.plans import plan_of
@@ -75,7 +75,7 @@ def choice_for(stream: Scripted, plan: Any = None) -> Choice | None:
 
 @pytest.fixture
 def four_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tuning, "usable_cpus", lambda: 4)
+    monkeypatch.setattr(autotune, "usable_cpus", lambda: 4)
 
 
 def quickening(number: int) -> Spent:
