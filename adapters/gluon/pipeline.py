@@ -66,13 +66,6 @@ class PythonOp(NamedTuple):
         return (value, *rest) if rest else value
 
 
-class NativeOp(NamedTuple):
-    """Native op: a stage for the sample, or for the first member of a tuple."""
-
-    stage: Stage
-    first: bool
-
-
 @dataclass
 class Pipeline:
     """Base data set and ops that make the samples of a data set."""
@@ -85,7 +78,7 @@ class Pipeline:
     """True if a sample is the single column's row, and no tuple."""
     indices: NDArray[np.int64] | None = None
     """Samples of the base that the data set has, in order; None for all."""
-    ops: list[PythonOp | NativeOp] = field(default_factory=list)
+    ops: list[PythonOp | Stage] = field(default_factory=list)
     records: Source | None = None
     """The base as a source, if it is one."""
 
@@ -97,7 +90,7 @@ class Pipeline:
     def draws(self) -> bool:
         """True if native ops or the source draw random numbers for the samples."""
         recorded = self.records is not None and self.records.draws
-        return recorded or any(isinstance(op, NativeOp) and op.stage.draws for op in self.ops)
+        return recorded or any(isinstance(op, Stage) and op.draws for op in self.ops)
 
     @property
     def users_code(self) -> list[Any]:
@@ -116,7 +109,7 @@ class Pipeline:
         if self.base is not self.records or not self.ops:
             return self.base is not self.records
         op = self.ops[0]
-        return isinstance(op, NativeOp) or isinstance(op.functions[0], mx.gluon.Block)
+        return isinstance(op.block if isinstance(op, Stage) else op.functions[0], mx.gluon.Block)
 
     def explanation(self) -> Iterator[str]:
         """Yield a line for the base and for each op."""
@@ -132,9 +125,9 @@ class Pipeline:
             yield f"{name}: asked for a sample at a time; arrays and record files are read at once"
         native = ", ".join(kind.__name__ for kind in STAGES)
         for op in self.ops:
-            if isinstance(op, NativeOp):
-                drawn = ", from each sample's own random numbers" if op.stage.draws else ""
-                yield f"{type(op.stage.block).__name__}: a batch at a time{drawn}"
+            if isinstance(op, Stage):
+                drawn = ", from each sample's own random numbers" if op.draws else ""
+                yield f"{type(op.block).__name__}: a batch at a time{drawn}"
                 continue
             rest = f"a sample at a time, by itself; what runs a batch at a time is {native}"
             yield from (f"{name_of(function)}: {rest}" for function in op.functions)
@@ -170,7 +163,7 @@ def pipeline_of(data: Any) -> Pipeline:
         ops: list[Any] = stages_of(inner) or [inner]
         for is_stage, group in itertools.groupby(ops, lambda op: isinstance(op, Stage)):
             if is_stage:
-                pipeline.ops += [NativeOp(stage, first) for stage in group]
+                pipeline.ops += [stage._replace(first=first) for stage in group]
             else:
                 pipeline.ops.append(PythonOp(tuple(group), first))
         return pipeline

@@ -40,12 +40,10 @@ from adapters.gluon.pipeline import Pipeline, pipeline_for
 from adapters.gluon.samplers import length_of
 from adapters.gluon.samples import (
     WHOLE_BATCH,
+    Members,
     Request,
     Runner,
-    State,
-    samples_of,
     seeded_batch,
-    split,
 )
 from adapters.gluon.stages import call
 from adapters.seeding import seed
@@ -187,23 +185,23 @@ class GluonPlan(Plan):
         return seeded_batch(self.draws, self.seed, key.epoch, key.index, not self._remote)
 
     def _made(self, request: Request) -> Assembled:
-        state, skipped = self._samples(request)
+        samples, skipped = self._samples(request)
         if self._batches_itself:
-            leaves, treedef = self._batchified(state, request, self._remote)
+            leaves, treedef = self._batchified(samples, request, self._remote)
         else:
             epoch, index = request.key[:2]
             seed(request.draws, self.seed, epoch, index, WHOLE_BATCH)
             # The NumPy arrays of this package's functions become NDArrays.
             ours = hasattr(self.batch_transform, "on_own_batch")
             ours |= self.batch_transform is None and self._collates
-            make = functools.partial(self._of_functions, state, request)
+            make = functools.partial(self._of_functions, samples, request)
             with self._batch_gate:
                 leaves, treedef = packed(make, self._remote, "active" if ours else "numpy")
         return Assembled((*leaves, treedef), skipped)
 
     # --- samples ---
 
-    def _samples(self, request: Request) -> tuple[State, int]:
+    def _samples(self, request: Request) -> tuple[Members, int]:
         """Make the samples of a batch, and count those that ``on_error`` has replaced."""
         if self.on_error == "raise":
             return self._runner.made(request), 0
@@ -211,13 +209,13 @@ class GluonPlan(Plan):
             return self._computed(request), 0
         return self._replaced(request)
 
-    def _computed(self, request: Request) -> State:
+    def _computed(self, request: Request) -> Members:
         """Make samples, and wait for their NDArrays, so that errors of MXNet are raised here."""
-        state = self._runner.made(request)
-        map_arrays(lambda array: array.wait_to_read(), state, lists=True)
-        return state
+        samples = self._runner.made(request)
+        map_arrays(lambda array: array.wait_to_read(), samples.columns, lists=True)
+        return samples
 
-    def _replaced(self, request: Request) -> tuple[list[Any], int]:
+    def _replaced(self, request: Request) -> tuple[Members, int]:
         """Make samples one by one, with replacements for those that fail."""
 
         def sample(name: Any) -> Any:
@@ -238,31 +236,29 @@ class GluonPlan(Plan):
                         f"batch_sampler names this one {name!r}: give a function as on_error"
                     ) from error
                 samples.append(replacements.of(error, name))
-        return samples, replacements.count
+        return Members([samples]), replacements.count
 
     def _sample(self, request: Request, name: Any, **changes: Any) -> Any:
         """Make a single sample."""
         one: Any = np.array([name]) if isinstance(request.names, np.ndarray) else [name]
         changed = dataclasses.replace(request, names=one, allocate=np.empty, **changes)
-        (sample,) = samples_of(self._computed(changed))
+        (sample,) = self._computed(changed).samples()
         return sample
 
     # --- from samples to a batch ---
 
     def _batchified(
-        self, state: State, request: Request, remote: bool
+        self, samples: Members, request: Request, remote: bool
     ) -> tuple[list[Any], Treedef]:
         """Batchify samples by MXNet's rules."""
-        if isinstance(state, list):
-            state = split(state, request.names)
-        columns = [each if isinstance(each, list) else each.array for each in state.columns]
+        names = request.names
+        members, single = samples.split(names)
+        columns = [each if isinstance(each, list) else each.array for each in members]
         records = self.pipeline.records
         remedy = records.remedy if records is not None and list in map(type, columns) else None
-        return batchify_default(
-            columns, state.single, remote, request.allocate, request.names, remedy
-        )
+        return batchify_default(columns, single, remote, request.allocate, names, remedy)
 
-    def _of_functions(self, state: State, request: Request) -> Any:
+    def _of_functions(self, samples: Members, request: Request) -> Any:
         """Make a batch with ``batchify`` and ``batch_transform``."""
         epoch, index = request.key[:2]
         function = self.batch_transform
@@ -272,7 +268,7 @@ class GluonPlan(Plan):
             rng_of = functools.partial(generator, self.seed, epoch, index, OF_COLLATE)
             alone = functools.partial(self._alone, request)
             batchify = self._for_samples(self.batchify, request.key, alone)
-            batch = call_with(rng_of, self._batchify_argument, batchify, samples_of(state))
+            batch = call_with(rng_of, self._batchify_argument, batchify, samples.samples())
             if own is not None:
                 batch = map_arrays(lambda array: array.asnumpy(), batch)
             elif function is not None and self._collates:
@@ -280,7 +276,7 @@ class GluonPlan(Plan):
                     lambda leaf: as_ndarray(leaf, is_np_array()) if is_known(leaf) else leaf, batch
                 )
         else:
-            leaves, treedef = self._batchified(state, request, remote=own is not None)
+            leaves, treedef = self._batchified(samples, request, remote=own is not None)
             batch = treedef.built(leaves, None if own is not None else is_np_array())
         if function is None:
             return batch

@@ -1,8 +1,8 @@
 """Computation of the samples of a batch: the base of a pipeline, then its ops.
 
-    base --gather, or decode into rows, or get one by one--> run --> run --> Members, or a list
+    base --gather, or decode into rows, or get one by one--> run --> run --> Members
 
-A run is a native op, which processes all samples at once, or a group of Python ops, which are
+A run is a stage, which processes all samples at once, or a group of Python ops, which are
 called sample by sample. The result is a function of the seed, the epoch and the samples' numbers.
 """
 
@@ -24,7 +24,7 @@ from adapters.batch.plan import Allocate, BatchKey
 from adapters.errors import RecordError, note
 from adapters.generators import DECODE, Generators, Place, generator
 from adapters.gluon.ndarrays import as_ndarray, as_numpy, map_arrays
-from adapters.gluon.pipeline import Column, NativeOp, Pipeline, PythonOp, in_range, integers
+from adapters.gluon.pipeline import Column, Pipeline, PythonOp, in_range, integers
 from adapters.gluon.stages import Stage, call, uniforms
 from adapters.ownership import detached
 from adapters.seeding import seed, seed_with, seeded, seeds
@@ -47,36 +47,32 @@ class Members(NamedTuple):
     """Samples of a batch by member, each a column of rows or a list of items."""
 
     columns: list[Column | list[Any]]
-    single: bool
-    """True if samples are no tuples, but the items of the only column."""
+    single: bool = True
+    """True if samples are the items of the only column: any objects, possibly tuples."""
 
+    def samples(self) -> list[Any]:
+        """List the samples as the data set would return them."""
+        columns = [_items_of(column) for column in self.columns]
+        return columns[0] if self.single else list(zip(*columns))
 
-State = Members | list[Any]
-
-
-def samples_of(state: State) -> list[Any]:
-    """List the samples as the data set would return them."""
-    if isinstance(state, list):
-        return state
-    columns = [_items_of(column) for column in state.columns]
-    return columns[0] if state.single else list(zip(*columns))
-
-
-def split(samples: list[Any], keys: Sequence[Any]) -> Members:
-    """Split samples into columns like MXNet's batchify; tuples must have one length."""
-    if not samples:
-        raise IndexError("a batch must have a sample: the sampler gave none")
-    if not isinstance(samples[0], tuple):
-        return Members([samples], True)
-    length = len(samples[0])
-    for sample, key in zip(samples, keys):
-        if _length(sample) != length:
-            size = len(sample) if isinstance(sample, tuple) else type(sample).__name__
-            raise ValueError(
-                f"samples of a batch must be tuples of one length: sample {key!r} has {size}, "
-                f"sample {keys[0]!r} has {length}"
-            )
-    return Members([list(members) for members in zip(*samples)], False)
+    def split(self, keys: Sequence[Any]) -> Members:
+        """Split tuples into columns like MXNet's batchify; they must have one length."""
+        samples = self.columns[0]
+        if not self.single or not isinstance(samples, list):
+            return self
+        if not samples:
+            raise IndexError("a batch must have a sample: the sampler gave none")
+        if not isinstance(samples[0], tuple):
+            return self
+        length = len(samples[0])
+        for sample, key in zip(samples, keys):
+            if _length(sample) != length:
+                size = len(sample) if isinstance(sample, tuple) else type(sample).__name__
+                raise ValueError(
+                    f"samples of a batch must be tuples of one length: sample {key!r} has {size}, "
+                    f"sample {keys[0]!r} has {length}"
+                )
+        return Members([list(members) for members in zip(*samples)], False)
 
 
 @dataclass
@@ -119,17 +115,17 @@ class Runner:
         self._as_ndarrays = pipeline.gives_ndarrays
         self._uneven = False
 
-    def made(self, request: Request) -> State:
+    def made(self, request: Request) -> Members:
         """Make samples."""
         pipeline, state = self._pipeline, None
         if not len(request.names):
-            return []
+            return Members([[]])
         if pipeline.records is not None:
             state = self._recorded(pipeline.records, request)
         elif pipeline.columns is not None:
             state = self.gathered(pipeline.columns, request.names, request.allocate)
         for place, run in enumerate(self.runs):
-            if isinstance(run, NativeOp):
+            if isinstance(run, Stage):
                 assert state is not None
                 state = self._staged(run, state, request, place)
             else:
@@ -137,7 +133,7 @@ class Runner:
         assert state is not None
         return state
 
-    def gathered(self, columns: list[Column], names: Sequence[Any], allocate: Allocate) -> State:
+    def gathered(self, columns: list[Column], names: Sequence[Any], allocate: Allocate) -> Members:
         """Gather the rows of the base's columns for these samples."""
         rows = self._base_numbers(names, len(columns[0].array))
         stretch = stretch_of(rows)
@@ -149,8 +145,6 @@ class Runner:
                 gathered.append(Column(take_rows(array, rows, stretch, memory), kind))
             else:
                 gathered.append([array[row] for row in rows.tolist()])
-        if self._pipeline.single and isinstance(gathered[0], list):
-            return gathered[0]  # Items of any kind, possibly tuples.
         return Members(gathered, self._pipeline.single)
 
     def _base_numbers(self, names: Any, size: int) -> NDArray[np.int64]:
@@ -164,7 +158,7 @@ class Runner:
 
     # --- sources ---
 
-    def _recorded(self, source: Source, request: Request) -> State:
+    def _recorded(self, source: Source, request: Request) -> Members:
         """Read samples of a source: gathered, decoded into rows of known shape, or one by one."""
         own = self._base_numbers(request.names, len(source))
         source.fetch(own)
@@ -177,11 +171,12 @@ class Runner:
                     return self._members(source, rows, treedef == 0)
             fetched = source.samples(own)  # Samples that aren't tuples of arrays.
             if fetched is not None:
-                return list(fetched)
+                return Members([list(fetched)])
         leaves = None if self._uneven else source.leaves
         if leaves is None or not _is_flat(source.treedef):
             samples = self._records(source, own, request)
-            return source.padded(samples) if source.pads and not self.runs else samples
+            padded = source.pads and not self.runs
+            return Members([source.padded(samples) if padded else samples])
         memories = [memory, *[request.allocate] * (len(leaves) - 1)]
         rows = [make((len(own), *shape), dtype) for make, (shape, dtype) in zip(memories, leaves)]
         epoch = request.key.epoch
@@ -191,7 +186,7 @@ class Runner:
             source.fetch(own)
             samples = self._records(source, own, request)
             self._uneven = self._pipeline.base is source
-            return samples
+            return Members([samples])
         return self._members(source, rows, source.treedef == 0)
 
     def _members(self, source: Source, rows: list[NDArray[Any]], single: bool) -> Members:
@@ -230,8 +225,8 @@ class Runner:
     # --- runs ---
 
     def _called(
-        self, ops: list[PythonOp], state: State | None, request: Request, place: int
-    ) -> list[Any]:
+        self, ops: list[PythonOp], state: Members | None, request: Request, place: int
+    ) -> Members:
         """Run the user's functions on each sample; without a ``state``, of the base.
 
         The ``place`` of the run separates the draws of one sample. If a data set or a transform
@@ -246,7 +241,7 @@ class Runner:
             base = self._pipeline.base
             samples = map(base.__getitem__, self._pipeline.base_numbers(names))
         else:
-            samples = iter(samples_of(state))
+            samples = iter(state.samples())
         results: list[Any] = []
         originals: list[Any] = []
         draws, epoch = request.draws, request.key.epoch
@@ -276,16 +271,17 @@ class Runner:
             before = [array for array in arrays if array.size and not array.dtype.hasobject]
             shared = len({array.ctypes.data for array in before}) < len(before)
             self._copies[place] = shared
-            return results if shared else originals
-        return results
+            return Members([results if shared else originals])
+        return Members([results])
 
-    def _staged(self, run: NativeOp, state: State, request: Request, place: int) -> State:
+    def _staged(self, stage: Stage, state: Members, request: Request, place: int) -> Members:
         """Run a stage on the samples, or on their first members: all at once, or one by one."""
-        stage, names = run.stage, request.names
-        if not isinstance(state, list) or len({_length(sample) for sample in state}) == 1:
-            members = split(state, names) if isinstance(state, list) else state
+        names, first = request.names, state.columns[0]
+        items = first if state.single and isinstance(first, list) else [()]
+        if len(set(map(_length, items))) == 1:
+            members = state.split(names)
             column, *others = members.columns
-            if others and not run.first:
+            if others and not stage.first:
                 # MXNet passes all members of a tuple to a block, which can't take them.
                 return self._called([PythonOp((stage.block,))], members, request, place)
             staged = self._staged_column(stage, column, request, place)
@@ -293,11 +289,11 @@ class Runner:
                 # transform_first also unpacks a tuple of one.
                 return Members([staged, *others], members.single or not others)
         results: list[Any] = []
-        for row, sample in enumerate(samples_of(state)):
+        for row, sample in enumerate(state.samples()):
             own = {"names": names[row : row + 1], "first": request.first + row}
             one = replace(request, allocate=np.empty, **own)
-            results += samples_of(self._staged(run, [sample], one, place))
-        return results
+            results += self._staged(stage, Members([[sample]]), one, place).samples()
+        return Members([results])
 
     def _staged_column(
         self, stage: Stage, column: Column | list[Any], request: Request, place: int
@@ -307,7 +303,7 @@ class Runner:
         if rows is not None:
             drawn = np.empty((len(rows), 0))
             if draws := stage.draws:
-                stream = sum(isinstance(each, NativeOp) for each in self.runs[:place])
+                stream = sum(isinstance(each, Stage) for each in self.runs[:place])
                 drawn = uniforms(self._seed, request.key.epoch, request.numbers, stream, draws)
             memory = request.allocate if place == len(self.runs) - 1 else np.empty
             whole = stage.function(stage.block, rows, drawn, memory)
@@ -322,15 +318,15 @@ class Runner:
             raise
 
 
-def _runs(pipeline: Pipeline) -> list[NativeOp | list[PythonOp]]:
+def _runs(pipeline: Pipeline) -> list[Stage | list[PythonOp]]:
     """List the ops, with consecutive Python ops grouped.
 
     If the base is read sample by sample, the first run does that, and may have no ops.
     """
     runs: list[Any] = []
-    for is_native, group in itertools.groupby(pipeline.ops, lambda op: isinstance(op, NativeOp)):
+    for is_stage, group in itertools.groupby(pipeline.ops, lambda op: isinstance(op, Stage)):
         ops = list(group)
-        runs += ops if is_native else [ops]
+        runs += ops if is_stage else [ops]
     asked = pipeline.columns is None and pipeline.records is None
     return [[], *runs] if asked and not (runs and isinstance(runs[0], list)) else runs
 

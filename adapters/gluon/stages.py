@@ -59,6 +59,8 @@ class Stage(NamedTuple):
     """
     draws: int
     """Number of uniform random numbers needed for each sample, in ``drawn``."""
+    first: bool = False
+    """True to transform the first member of a tuple only."""
 
 
 def _to_tensor(block: Any, rows: Rows, drawn: Drawn, allocate: Allocate) -> Rows | None:

@@ -87,7 +87,7 @@ def check(data: Any, block: Any, batch_size: int, steps: int = 1) -> None:
     """Our batches are MXNet's, and ``block`` did run a batch at a time."""
     data = data.transform_first(block)
     with gluon_loader(data, batch_size, **INLINE) as loader:
-        assert len([op for op in loader._plan.pipeline.ops if hasattr(op, "stage")]) == steps
+        assert len([op for op in loader._plan.pipeline.ops if hasattr(op, "block")]) == steps
         assert_same(list(loader), theirs(data, batch_size=batch_size))
 
 
@@ -243,7 +243,7 @@ def random_batches(name: str, epochs: int = 1, data: Any = None, **arguments: An
     data = SimpleDataset(data).transform_first(RANDOM[name]())
     arguments = {"batch_size": 5, "seed": 3, **INLINE, **arguments}
     with gluon_loader(data, **arguments) as loader:
-        assert any(hasattr(op, "stage") for op in loader._plan.pipeline.ops)
+        assert any(hasattr(op, "block") for op in loader._plan.pipeline.ops)
         return [np.concatenate([batch.asnumpy() for batch in loader]) for _ in range(epochs)]
 
 
