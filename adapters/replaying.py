@@ -6,9 +6,10 @@ needed. Replaying doesn't disturb a training in progress.
 
 from __future__ import annotations
 
+import functools
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -177,38 +178,43 @@ def _leaves(tree: Any) -> list[NDArray[Any]]:
 
 def replay_batch(plan: SourcePlan, key: BatchKey, now: int) -> Replay:
     """Compute a batch of a plan again; ``now`` is the epoch of a source that manages its own."""
-    epoch, index = key.epoch, key.index
+    epoch = key.epoch
     if plan.changes_between_epochs and epoch != now:
         raise ValueError(
             f"epoch must be the current one, {now}, as the source, or a hook of the sequence, "
             f"changes what the batches are between epochs; got {epoch}"
         )
-    source = plan.source
-    replaced: dict[int, int] = {}
+    source, numbers = plan.source, plan.order.batch(*key.order_arguments)
+    return replayed(
+        key,
+        plan.seed,
+        numbers[:1] if source.whole_batches else numbers,
+        lambda: plan.batch(key, aligned_empty).batch,
+        functools.partial(plan.fetched, epoch),
+        lambda number: source.origin(number, generator(plan.seed, epoch, number, DECODE)),
+    )
+
+
+def replayed(
+    key: BatchKey,
+    seed: int,
+    numbers: NDArray[np.int64],
+    compute: Callable[[], Any],
+    fetch: Callable[[int], Any],
+    origin: Callable[[int], Origin],
+    run: int = 0,
+) -> Replay:
+    """Compute a batch again; ``run`` is that of the place in which a sample is fetched."""
     with replacements_noted() as noted:
-        batch = plan.batch(key, aligned_empty).batch
-    if source.whole_batches:
-        numbers = plan.order.batch(*key.order_arguments)[:1]
-        origins = [Origin()]
-    else:
-        numbers, replaced = numbers_used(plan.order.batch(*key.order_arguments), noted)
-        origins = [
-            source.origin(number, generator(plan.seed, epoch, number, DECODE))
-            for number in numbers.tolist()
-        ]
+        batch = compute()
+    rows = list(enumerate(numbers.tolist()))
+    replaced = {row: number for row, number in rows if number in noted}
+    used = [number if (other := noted.get(number)) is None else other for _, number in rows]
 
     def fetched(number: int) -> Any:
-        with Place(plan.seed, epoch, index) as place:
-            place.sample(number)
-            return plan.fetched(epoch, number)
+        with Place(seed, key.epoch, key.index) as place:
+            place.sample(number, run)
+            return fetch(number)
 
-    return Replay(epoch, index, batch, numbers, origins, fetched, replaced)
-
-
-def numbers_used(
-    numbers: Iterable[int], noted: dict[int, int | None]
-) -> tuple[NDArray[np.int64], dict[int, int]]:
-    """The numbers of a batch's samples after replacements, and the replaced number by row."""
-    replaced = {row: int(number) for row, number in enumerate(numbers) if number in noted}
-    used = [number if (other := noted.get(number)) is None else other for number in numbers]
-    return np.array(used, np.int64), replaced
+    numbers = np.array(used, np.int64)
+    return Replay(key.epoch, key.index, batch, numbers, list(map(origin, used)), fetched, replaced)

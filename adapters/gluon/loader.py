@@ -24,10 +24,10 @@ from adapters.batch.arranging import blocks_of, check_shuffle, order_of
 from adapters.batch.blocks import Blocks
 from adapters.batch.order import DrawnOrder, Order, replayed_epoch, replayed_key
 from adapters.batch.plan import WHOLE, BatchKey, ResumedEpoch
-from adapters.batch.replacement import OnError, replacements_noted
+from adapters.batch.replacement import OnError
 from adapters.engine import Engine, Waits, raise_as_itself
 from adapters.generator_search import generators_used
-from adapters.generators import DECODE, Place, generator, generator_argument
+from adapters.generators import DECODE, generator, generator_argument
 from adapters.gluon import samplers
 from adapters.gluon.arguments import (
     check_dataset,
@@ -423,7 +423,7 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
             ValueError: The batch can't be computed again, see ``state_dict``; or it is from before
                 the state, with batches or shards of another size.
         """
-        from adapters.replaying import Replay, numbers_used  # Few trainings need it.
+        from adapters.replaying import replayed  # Few trainings need it.
 
         epoch, plan = arguments.check_integer("epoch", epoch, 0), self._plan
         if (obstacle := self._with_shard()._obstacle) is not None:
@@ -436,22 +436,15 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
                 "batch_sampler must give numbers for a batch to be replayed, got "
                 f"{plan.samples(key)!r}"
             )
-        with replacements_noted() as noted:
-            made = self._computed(key)
-        numbers, replaced = numbers_used(named.tolist(), noted)
-        origins = [
-            records.origin(number, generator(plan.seed, epoch, number, DECODE))
-            if records is not None
-            else Origin()
-            for number in plan.pipeline.base_numbers(numbers.tolist())
-        ]
 
-        def fetched(number: int) -> Any:
-            with Place(plan.seed, epoch, key.index) as place:
-                place.sample(number, FIRST_RUN)
-                return plan.data[number]
+        def origin(number: int) -> Origin:
+            (own,) = plan.pipeline.base_numbers([number])
+            if records is None:
+                return Origin()
+            return records.origin(own, generator(plan.seed, epoch, own, DECODE))
 
-        return Replay(epoch, key.index, made, numbers, origins, fetched, replaced)
+        compute = functools.partial(self._computed, key)
+        return replayed(key, plan.seed, named, compute, plan.data.__getitem__, origin, FIRST_RUN)
 
     def _replayed(self, epoch: int, index: int, state: Any) -> BatchKey:
         """Return the key of a batch to be replayed."""
