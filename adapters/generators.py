@@ -40,7 +40,6 @@ class _Key(ISpawnableSeedSequence):
 
     def __init__(self, *place: int) -> None:
         self._place = place
-        self._spawning: np.random.SeedSequence | None = None
 
     def generate_state(self, n_words: int, dtype: Any = np.uint32) -> NDArray[Any]:
         """Return the key; for another length or type, words derived from the place."""
@@ -52,12 +51,10 @@ class _Key(ISpawnableSeedSequence):
         """Spawn children, different from those spawned before."""
         return self._seed.spawn(n_children)
 
-    @property
+    @functools.cached_property
     def _seed(self) -> np.random.SeedSequence:
-        if self._spawning is None:
-            seed, *spawned_by = self._place
-            self._spawning = np.random.SeedSequence(seed, spawn_key=spawned_by)
-        return self._spawning
+        seed, *spawned_by = self._place
+        return np.random.SeedSequence(seed, spawn_key=spawned_by)
 
 
 class Generators:

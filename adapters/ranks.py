@@ -140,11 +140,7 @@ def _torch() -> RankReport | None:
 
 
 def _tensorflow() -> RankReport | None:
-    """The rank in ``TF_CONFIG``: chiefs, then workers; evaluators and servers don't train.
-
-    Raises:
-        ValueError: ``TF_CONFIG`` is malformed.
-    """
+    """The rank in ``TF_CONFIG``: chiefs, then workers; evaluators and servers don't train."""
     counts, kind, index = _tf_config()
     world, names = sum(counts.values()), list(counts)
     if kind not in names or not world or (index is None and counts[kind] > 1):
@@ -154,11 +150,7 @@ def _tensorflow() -> RankReport | None:
 
 
 def _tf_config() -> tuple[dict[str, int], str | None, int | None]:
-    """The number of training processes of each kind, and the kind and index of this one.
-
-    Raises:
-        ValueError: ``TF_CONFIG`` is malformed.
-    """
+    """The number of training processes of each kind, and the kind and index of this one."""
     text = os.environ.get("TF_CONFIG", "") or "{}"
     try:
         config = json.loads(text)

@@ -24,35 +24,31 @@ from adapters.generators import Generators, generator
 _numpy: Any = np.random
 _lock = threading.RLock()
 _bits = np.random.MT19937(0)
-_within = False
 _aside: frozenset[str] = frozenset()
-"""Generators whose state the current ``seeded`` restores."""
+"""Generators whose state the current ``seeded`` restores; empty outside of all."""
 
 
 def seeded(used: frozenset[str]) -> contextlib.AbstractContextManager[None]:
     """Restore the used generators' state on exit; blocks while another thread is within."""
-    return _seeded(used) if used else _UNSEEDED
-
-
-_UNSEEDED = contextlib.nullcontext()
+    return _seeded(used) if used else contextlib.nullcontext()
 
 
 @contextlib.contextmanager
 def _seeded(used: frozenset[str]) -> Iterator[None]:
-    global _within, _aside
+    global _aside
     with _lock:
-        outer, new = (_within, _aside), used - _aside  # It may be a batch within another batch.
+        outer, new = _aside, used - _aside  # It may be a batch within another batch.
         state = random.getstate() if "random" in new else None
         pair = _numpy.get_state(legacy=False) if "numpy" in new else None
         bits = _numpy.get_bit_generator()
-        _within, _aside = True, _aside | used
+        _aside = outer | used
         try:
             if pair is not None:
                 # Our own generator replaces the user's.
                 _numpy.set_bit_generator(_bits)
             yield
         finally:
-            _within, _aside = outer
+            _aside = outer
             if pair is not None:
                 _numpy.set_bit_generator(bits)
                 if pair["has_gauss"] or pair["gauss"]:  # The normal number that is left of a pair.
@@ -65,18 +61,18 @@ def _seeded(used: frozenset[str]) -> Iterator[None]:
 @contextlib.contextmanager
 def left_to_others() -> Iterator[None]:
     """Let other threads enter ``seeded`` while this thread, which is within, waits for them."""
-    global _within, _aside
-    if not (_within and _lock._is_owned()):  # type: ignore[attr-defined]
+    global _aside
+    if not (_aside and _lock._is_owned()):  # type: ignore[attr-defined]
         yield
         return
     python, numpy, aside = random.getstate(), _bits.state, _aside
-    _within, _aside = False, frozenset()
+    _aside = frozenset()
     held = _lock._release_save()  # type: ignore[attr-defined]
     try:
         yield
     finally:
         _lock._acquire_restore(held)  # type: ignore[attr-defined]
-        _within, _aside, _bits.state = True, aside, numpy
+        _aside, _bits.state = aside, numpy
         random.setstate(python)
 
 
@@ -145,8 +141,8 @@ def _states() -> dict[str, Any]:
 
 
 def _renew_lock() -> None:
-    global _lock, _within, _aside
-    _lock, _within, _aside = threading.RLock(), False, frozenset()
+    global _lock, _aside
+    _lock, _aside = threading.RLock(), frozenset()
 
 
 os.register_at_fork(after_in_child=_renew_lock)
