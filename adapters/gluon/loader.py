@@ -394,10 +394,7 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
     @property
     def _obstacle(self) -> str | None:
         """Reason why batches can't be computed again; None if they can."""
-        obstacle = samplers.obstacle_to_replay(self._batch_sampler, self._seeded)
-        if self._random and not self._seeded and obstacle is None:
-            return "the seed of what transforms draw is drawn from numpy.random: give seed=..."
-        return obstacle
+        return samplers.obstacle_to_replay(self._batch_sampler, self._seeded, self._random)
 
     def _check_replay(self, method: str, epoch: int, batch: int) -> None:
         begins = not batch and not (epoch and samplers.rolls_over(self._batch_sampler))
@@ -447,7 +444,6 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         return replayed(key, plan.seed, named, compute, plan.data.__getitem__, origin, FIRST_RUN)
 
     def _replayed(self, epoch: int, index: int, state: Any) -> BatchKey:
-        """Return the key of a batch to be replayed."""
         sampler = samplers.sampler_twin(self._batch_sampler)
         samplers.set_epoch(sampler, epoch)
         index = arguments.index_of(index, samplers.count_of(sampler, epoch))

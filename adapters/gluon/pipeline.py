@@ -213,7 +213,6 @@ def numbered_source(pipeline: Pipeline, data: Any, looked_at: bool) -> Source:
 
 
 def _column(data: Any) -> Column | None:
-    """Return the column of an array; None for anything else."""
     if type(data) in (mx.nd.NDArray, mx.np.ndarray):
         if data.stype != "default" or data.ctx.device_type == "gpu" or not data.shape:
             return None

@@ -239,7 +239,6 @@ class GluonPlan(Plan):
         return Members([samples]), replacements.count
 
     def _sample(self, request: Request, name: Any, **changes: Any) -> Any:
-        """Make a single sample."""
         one: Any = np.array([name]) if isinstance(request.names, np.ndarray) else [name]
         changed = dataclasses.replace(request, names=one, allocate=np.empty, **changes)
         (sample,) = self._computed(changed).samples()
@@ -250,7 +249,6 @@ class GluonPlan(Plan):
     def _batchified(
         self, samples: Members, request: Request, remote: bool
     ) -> tuple[list[Any], Treedef]:
-        """Batchify samples by MXNet's rules."""
         names = request.names
         members, single = samples.split(names)
         columns = [each if isinstance(each, list) else each.array for each in members]
@@ -259,7 +257,6 @@ class GluonPlan(Plan):
         return batchify_default(columns, single, remote, request.allocate, names, remedy)
 
     def _of_functions(self, samples: Members, request: Request) -> Any:
-        """Make a batch with ``batchify`` and ``batch_transform``."""
         epoch, index = request.key[:2]
         function = self.batch_transform
         own = getattr(function, "on_own_batch", None)  # This package's functions use NumPy.

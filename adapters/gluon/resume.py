@@ -11,16 +11,14 @@ processes), shapes and dtypes must equal the saved ones. A ``Trainer`` sorts the
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import logging
 import os
 import pickle
 import re
 import sys
-from collections.abc import Generator, Iterator
-from pathlib import Path
-from typing import Any
+from collections.abc import Generator
+from typing import IO, Any
 
 import mxnet as mx
 import numpy as np
@@ -257,9 +255,9 @@ class Resume(TrainBegin, EpochBegin, BatchEnd, EpochEnd, TrainEnd):  # type: ign
             return
         parameters = self._net.collect_params().values()
         try:
-            with _file() as path:
-                self._trainer.save_states(str(path))
-                states = path.read_bytes()
+            with _file() as file:
+                self._trainer.save_states(f"/proc/self/fd/{file.fileno()}")
+                states = file.read()
         except OSError as error:  # The disk may be full.
             log.warning("the training could not be saved (%s); it continues", error)
             return
@@ -280,7 +278,6 @@ class Resume(TrainBegin, EpochBegin, BatchEnd, EpochEnd, TrainEnd):  # type: ign
         self._schedule.saved()
 
     def _restore(self, state: dict[str, Any]) -> None:
-        """Restore the net and the trainer."""
         make = mx.np.array if is_np_array() else mx.nd.array
         own = self._net.collect_params()
         pairs = zip(own.values(), state["parameters"])
@@ -301,9 +298,10 @@ class Resume(TrainBegin, EpochBegin, BatchEnd, EpochEnd, TrainEnd):  # type: ign
                     "another folder"
                 )
             states = _reordered(states, [now.index(place) for place in before])
-        with _file() as path:
-            path.write_bytes(states)
-            self._trainer.load_states(str(path))
+        with _file() as file:
+            file.write(states)
+            file.flush()
+            self._trainer.load_states(f"/proc/self/fd/{file.fileno()}")
         self._loss_scale.update(state.get("loss scale", {}))
         # By device, which may differ now.
         counts = self._trainer.optimizer._all_index_update_counts
@@ -393,11 +391,6 @@ def _reordered(states: bytes, numbers: list[int]) -> bytes:
     return pickle.dumps((by_number, optimizer))
 
 
-@contextlib.contextmanager
-def _file() -> Iterator[Path]:
-    """Yield the path of a file in memory: a ``Trainer`` saves its states only by file name."""
-    file = os.memfd_create("adapters-states")
-    try:
-        yield Path(f"/proc/self/fd/{file}")
-    finally:
-        os.close(file)
+def _file() -> IO[bytes]:
+    """Open a file in memory: a ``Trainer`` saves its states only by file name."""
+    return open(os.memfd_create("adapters-states"), "w+b")

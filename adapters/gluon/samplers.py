@@ -205,30 +205,33 @@ def set_epoch(batch_sampler: Any, epoch: int) -> None:
             set_epoch(epoch)
 
 
-def obstacle_to_replay(batch_sampler: Any, seeded: bool) -> str | None:
+def obstacle_to_replay(batch_sampler: Any, seeded: bool, draws: bool) -> str | None:
     """Reason why a pass can't be resumed within an epoch, with the remedy; None if it can.
 
-    A user's sampler is assumed to repeat its batches, unless its code draws from global generators
-    without seeding them and without ``set_epoch``.
+    With ``draws``, transforms draw random numbers. A user's sampler is assumed to repeat its
+    batches, unless its code draws from global generators without seeding them and without
+    ``set_epoch``.
     """
-    if isinstance(batch_sampler, OrderBatchSampler):
-        drawn = batch_sampler.is_random and not seeded
-        return "the seed of its order is drawn from numpy.random: give seed=..." if drawn else None
     sampler = getattr(batch_sampler, "_sampler", None)
-    if type(sampler) is RandomSampler or any(map(draws_unseeded, (batch_sampler, sampler))):
+    if isinstance(batch_sampler, OrderBatchSampler):
+        if batch_sampler.is_random and not seeded:
+            return "the seed of its order is drawn from numpy.random: give seed=..."
+    elif type(sampler) is RandomSampler or any(map(draws_unseeded, (batch_sampler, sampler))):
         kind = type(batch_sampler if sampler is None else sampler).__name__
         return (
             f"its order is drawn from the process's generators by {kind}, which seed has no "
             "say in: give batch_size=..., shuffle=True and seed=... in its place, or have it seed "
             "one of its own by the epoch that its set_epoch(epoch) gets"
         )
-    if isinstance(batch_sampler, Iterator):
+    elif isinstance(batch_sampler, Iterator):
         return "its batch_sampler is an iterator, which can be read only once: give a list"
-    if rolls_over(batch_sampler):
+    elif rolls_over(batch_sampler):
         return (
             "what rolls over depends on how the passes before have ended: leave the order to "
             'shuffle and seed, or give "keep"'
         )
+    if draws and not seeded:
+        return "the seed of what transforms draw is drawn from numpy.random: give seed=..."
     return None
 
 

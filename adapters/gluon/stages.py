@@ -109,9 +109,18 @@ def _cast(block: Any, rows: Rows, drawn: Drawn, allocate: Allocate) -> Rows | No
 
 
 def _resize(block: Any, rows: Rows, drawn: Drawn, allocate: Allocate) -> Rows | None:
+    """Have MXNet's block resize a batch, if OpenCV can.
+
+    It throws otherwise, with several images in MXNet's threads, which ends the process.
+    """
     if rows.ndim != 4 or rows.dtype not in (np.uint8, np.float32) or not rows.size:
         return None
-    return _resized(block, rows, allocate)
+    if block._interpolation not in range(5) or rows.shape[3] not in range(1, 5):
+        return None
+    resized = call(block, as_ndarray(rows, is_np_array()))
+    out = allocate(resized.shape, np.dtype(resized.dtype))
+    copy_into(out, resized)
+    return out
 
 
 def _center_crop(block: Any, rows: Rows, drawn: Drawn, allocate: Allocate) -> Rows | None:
@@ -122,7 +131,7 @@ def _center_crop(block: Any, rows: Rows, drawn: Drawn, allocate: Allocate) -> Ro
         return None  # MXNet resizes the crop, or tries to.
     width, height = int(width), int(height)
     x, y = int((rows.shape[2] - width) / 2), int((rows.shape[1] - height) / 2)
-    return _cut(rows, x, y, width, height, allocate)
+    return _copied(rows[:, y : y + height, x : x + width], allocate)
 
 
 def _crop_resize(block: Any, rows: Rows, drawn: Drawn, allocate: Allocate) -> Rows | None:
@@ -131,15 +140,14 @@ def _crop_resize(block: Any, rows: Rows, drawn: Drawn, allocate: Allocate) -> Ro
     if not (inside and 0 <= y <= y + height <= rows.shape[1]) or is_np_array():
         return None
     if block._size:
-        return _resized(block, rows, allocate)
-    return _cut(rows, x, y, width, height, allocate)
+        return _resize(block, rows, drawn, allocate)
+    return _copied(rows[:, y : y + height, x : x + width], allocate)
 
 
 def _flip(axis: int, block: Any, rows: Rows, drawn: Drawn, allocate: Allocate) -> Rows | None:
     if rows.ndim != 4:
         return None
-    out = allocate(rows.shape, rows.dtype)
-    np.copyto(out, rows)
+    out = _copied(rows, allocate)
     flipped = drawn[:, 0] < 0.5
     out[flipped] = np.flip(rows[flipped], axis)
     return out
@@ -172,23 +180,9 @@ def _cropped(block: Any, image: Any, drawn: Drawn) -> Any:
     return mx.image.center_crop(image, size, interpolation)[0]
 
 
-def _resized(block: Any, rows: Rows, allocate: Allocate) -> Rows | None:
-    """Have MXNet's block resize a batch, if OpenCV can.
-
-    It throws otherwise, with several images in MXNet's threads, which ends the process.
-    """
-    if block._interpolation not in range(5) or rows.shape[3] not in range(1, 5):
-        return None
-    resized = call(block, as_ndarray(rows, is_np_array()))
-    out = allocate(resized.shape, np.dtype(resized.dtype))
-    copy_into(out, resized)
-    return out
-
-
-def _cut(rows: Rows, x: int, y: int, width: int, height: int, allocate: Allocate) -> Rows:
-    window = rows[:, y : y + height, x : x + width]
-    out = allocate(window.shape, rows.dtype)
-    np.copyto(out, window)
+def _copied(rows: Rows, allocate: Allocate) -> Rows:
+    out = allocate(rows.shape, rows.dtype)
+    np.copyto(out, rows)
     return out
 
 
