@@ -31,7 +31,7 @@ _ENVIRONMENT = {"MXNET_ENGINE_TYPE": "NaiveEngine", "OMP_NUM_THREADS": "1", QUIE
 
 def check_workers(num_workers: Any, prefetch: Any, thread_pool: Any, timeout: Any) -> None:
     """Check the arguments about workers."""
-    if not is_auto(num_workers):
+    if not _is_auto(num_workers):
         check_integer("num_workers", num_workers, None, ' or "auto"')
     if prefetch is not None:
         check_integer("prefetch", prefetch, 0, " or None")
@@ -55,7 +55,7 @@ def check_device(ctx: Any, pin_memory: Any, pin_device_id: Any) -> None:
 
 
 def _check_switch(name: str, value: Any) -> None:
-    if not is_auto(value) and value not in (True, False):
+    if not _is_auto(value) and value not in (True, False):
         raise TypeError(f'{name} must be True, False or "auto", got {value!r}')
 
 
@@ -88,8 +88,7 @@ def check_dataset(dataset: Any, counted: bool) -> None:
         )
 
 
-def is_auto(value: Any) -> bool:
-    """True for ``"auto"``."""
+def _is_auto(value: Any) -> bool:
     return isinstance(value, str) and value == "auto"
 
 
@@ -101,11 +100,11 @@ def settings_of(
     Threads share the global ones with the training loop, so a lock around the workers isn't enough:
     the loop's thread computes these batches.
     """
-    workers = num_workers if is_auto(num_workers) else max(0, num_workers)
+    workers = num_workers if _is_auto(num_workers) else max(0, num_workers)
     # A batch_transform alone doesn't justify processes, unless it uses global generators.
     own = plan.calls_users_functions or bool(used.possibly)
     # With "auto" workers, the engine measures.
-    wanted = own and workers != "auto" if is_auto(thread_pool) else not thread_pool
+    wanted = own and workers != "auto" if _is_auto(thread_pool) else not thread_pool
     processes = wanted and workers != 0
     obstacle = obstacle_to_processes(plan) if processes else None
     if obstacle and not obstacle.possible:

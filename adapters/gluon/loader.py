@@ -29,13 +29,7 @@ from adapters.engine import Engine, Waits, raise_as_itself
 from adapters.generator_search import generators_used
 from adapters.generators import DECODE, generator, generator_argument
 from adapters.gluon import samplers
-from adapters.gluon.arguments import (
-    check_dataset,
-    check_device,
-    check_workers,
-    is_auto,
-    settings_of,
-)
+from adapters.gluon.arguments import check_dataset, check_device, check_workers, settings_of
 from adapters.gluon.iteration import Iteration, mover
 from adapters.gluon.pipeline import integers, numbered_source, pipeline_for
 from adapters.gluon.plan import GluonPlan
@@ -255,7 +249,7 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         self._dataset = dataset
         # For subclasses, as MXNet's loader has them.
         self._batchify_fn = batchify_fn or default_batchify_fn
-        self._num_workers = 0 if is_auto(num_workers) else max(0, num_workers)
+        self._num_workers = 0 if num_workers == "auto" else max(0, num_workers)
         self._prefetch = 2 * self._num_workers if prefetch is None else prefetch
         self._pin_memory, self._pin_device_id = pin_memory is True, pin_device_id
         self._thread_pool, self._worker_pool, self._timeout = thread_pool is True, None, timeout

@@ -108,13 +108,8 @@ def as_numpy(array: Any) -> NDArray[Any]:
 
 def copy_into(row: NDArray[Any], array: Any) -> None:
     """Copy a dense NDArray into C-contiguous memory of its size and dtype."""
-    check_call(
-        _LIB.MXNDArraySyncCopyToCPU(
-            array.handle,
-            ctypes.c_void_p(address_of(row)),
-            ctypes.c_size_t(row.size),
-        )
-    )
+    memory, size = ctypes.c_void_p(address_of(row)), ctypes.c_size_t(row.size)
+    check_call(_LIB.MXNDArraySyncCopyToCPU(array.handle, memory, size))
 
 
 def map_members(function: Callable[[Any], Any], tree: Any, lists: bool = False) -> Any:
@@ -158,9 +153,6 @@ _Semaphore = ctypes.c_int64
 # Arrays to check each time that one is lent, so that checking outpaces lending.
 _LOOKED_AT = 8
 
-_collections = 0
-"""Number of full garbage collections at the last check."""
-
 _lent: deque[tuple[ctypes.c_int64, NDArray[Any]]] = deque()
 _sem_post = _ndarray.DeleterFunc(ctypes.cast(ctypes.CDLL(None).sem_post, ctypes.c_void_p).value)
 
@@ -177,10 +169,8 @@ def take_back(most: int) -> None:
 
 
 def _when_collected(_: None) -> int:
-    global _collections
-    whole = gc.get_stats()[2]["collections"]
-    take_back(_LOOKED_AT if whole == _collections else len(_lent))
-    _collections = whole
+    is_full = not any(gc.get_count()[1:])  # They count the collections since a larger one.
+    take_back(len(_lent) if is_full else _LOOKED_AT)
     return 0
 
 

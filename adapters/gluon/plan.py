@@ -38,13 +38,7 @@ from adapters.gluon.batchify import Treedef, batchify_default, is_known, packed
 from adapters.gluon.ndarrays import as_ndarray, map_arrays, map_members
 from adapters.gluon.pipeline import Pipeline, pipeline_for
 from adapters.gluon.samplers import length_of
-from adapters.gluon.samples import (
-    WHOLE_BATCH,
-    Members,
-    Request,
-    Runner,
-    seeded_batch,
-)
+from adapters.gluon.samples import WHOLE_BATCH, Members, Request, Runner, seeded_batch
 from adapters.gluon.stages import call
 from adapters.seeding import seed
 from adapters.user_code import name_of
@@ -202,7 +196,6 @@ class GluonPlan(Plan):
     # --- samples ---
 
     def _samples(self, request: Request) -> tuple[Members, int]:
-        """Make the samples of a batch, and count those that ``on_error`` has replaced."""
         if self.on_error == "raise":
             return self._runner.made(request), 0
         with contextlib.suppress(Exception):

@@ -335,7 +335,6 @@ def _runs(pipeline: Pipeline) -> list[Stage | list[PythonOp]]:
 
 
 def _items_of(column: Column | list[Any]) -> list[Any]:
-    """Return the rows of a column in the user's types."""
     if isinstance(column, list):
         return column
     if column.kind is np.ndarray:

@@ -124,12 +124,11 @@ def _resize(block: Any, rows: Rows, drawn: Drawn, allocate: Allocate) -> Rows | 
 
 
 def _center_crop(block: Any, rows: Rows, drawn: Drawn, allocate: Allocate) -> Rows | None:
-    width, height = block._args[0]
+    width, height = map(int, block._args[0])
     if rows.ndim != 4 or rows.shape[2] < width or rows.shape[1] < height:
         return None
-    if (width, height) != (int(width), int(height)):
+    if tuple(block._args[0]) != (width, height):
         return None  # MXNet resizes the crop, or tries to.
-    width, height = int(width), int(height)
     x, y = int((rows.shape[2] - width) / 2), int((rows.shape[1] - height) / 2)
     return _copied(rows[:, y : y + height, x : x + width], allocate)
 
