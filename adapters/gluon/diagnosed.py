@@ -103,8 +103,7 @@ class GluonFetching(GluonPlan):
                 numbers = np.asarray(pipeline.base_numbers(names), np.int64)
                 pipeline.records.read_and_discard(numbers)
             else:
-                for name in pipeline.base_numbers(list(names)):
-                    pipeline.base[name]
+                list(pipeline.read(names))
         except Exception:
             if self.on_error == "raise":
                 raise

@@ -451,7 +451,6 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         return BatchKey(epoch, index, names)
 
     def _computed(self, key: BatchKey) -> Any:
-        """Compute a batch here, as the loop gets it."""
         self._plan.begin_pass()
         try:
             *arrays, treedef = self._plan.batch(key, aligned_empty).batch

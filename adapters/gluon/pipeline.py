@@ -140,6 +140,11 @@ class Pipeline:
         numbers = (int(key) if isinstance(key, (bool, np.bool_)) else key for key in keys)
         return [int(self.indices[number]) for number in numbers]
 
+    def read(self, names: Any) -> Iterator[Any]:
+        """Read samples of the base one by one."""
+        names = names.tolist() if isinstance(names, np.ndarray) else list(names)
+        return map(self.base.__getitem__, self.base_numbers(names))
+
     def selected(self, whole: Any, numbers: Any) -> Pipeline:
         """Pipeline of a selection of samples; of ``whole`` itself if they aren't numbered."""
         own = integers(self.base_numbers(numbers))

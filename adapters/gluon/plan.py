@@ -200,27 +200,15 @@ class GluonPlan(Plan):
             return self._runner.made(request), 0
         with contextlib.suppress(Exception):
             return self._computed(request), 0
-        return self._replaced(request)
-
-    def _computed(self, request: Request) -> Members:
-        """Make samples, and wait for their NDArrays, so that errors of MXNet are raised here."""
-        samples = self._runner.made(request)
-        map_arrays(lambda array: array.wait_to_read(), samples.columns, lists=True)
-        return samples
-
-    def _replaced(self, request: Request) -> tuple[Members, int]:
-        """Make samples one by one, with replacements for those that fail."""
-
-        def sample(name: Any) -> Any:
-            return self._sample(request, name, first=len(samples))
-
+        # They are made one by one, with replacements for those that fail.
         samples: list[Any] = []
-        names = request.names
         size = sys.maxsize if self._size is None else self._size
+        sample = functools.partial(self._sample, request)
         replacements = Replacements(self.on_error, size, request.key, sample)
+        names = request.names
         for name in names.tolist() if isinstance(names, np.ndarray) else names:
             try:
-                samples.append(sample(name))
+                samples.append(sample(name, first=len(samples)))
             except BaseException as error:
                 named = not isinstance(name, (int, np.integer))
                 if self.on_error == "skip" and named and isinstance(error, Exception):
@@ -231,8 +219,14 @@ class GluonPlan(Plan):
                 samples.append(replacements.of(error, name))
         return Members([samples]), replacements.count
 
+    def _computed(self, request: Request) -> Members:
+        """Make samples, and wait for their NDArrays, so that errors of MXNet are raised here."""
+        samples = self._runner.made(request)
+        map_arrays(lambda array: array.wait_to_read(), samples.columns, lists=True)
+        return samples
+
     def _sample(self, request: Request, name: Any, **changes: Any) -> Any:
-        one: Any = np.array([name]) if isinstance(request.names, np.ndarray) else [name]
+        one = np.array([name]) if isinstance(request.names, np.ndarray) else [name]
         changed = dataclasses.replace(request, names=one, allocate=np.empty, **changes)
         (sample,) = self._computed(changed).samples()
         return sample

@@ -61,13 +61,13 @@ class RolloverBatchSampler(OrderBatchSampler):
 
     def count(self, epoch: int) -> int:
         """Return the number of batches in an epoch."""
-        return self._before(epoch + 1) - self._before(epoch)
+        return self._batches_before(epoch + 1) - self._batches_before(epoch)
 
     def batches(self, epoch: int, first: int = 0) -> Iterator[list[int]]:
         """Iterate over the sample numbers of an epoch's batches, from batch ``first`` on."""
         order, size = self.order, self.order.shard_size
-        start = (self._before(epoch) + first) * order.batch_size
-        stop = self._before(epoch + 1) * order.batch_size
+        start = (self._batches_before(epoch) + first) * order.batch_size
+        stop = self._batches_before(epoch + 1) * order.batch_size
         if start >= stop:
             return
         whole = dataclasses.replace(order, batch_size=size, drop_remainder=False)
@@ -77,8 +77,7 @@ class RolloverBatchSampler(OrderBatchSampler):
         for place in range(start - epochs[0] * size, stop - epochs[0] * size, order.batch_size):
             yield samples[place : place + order.batch_size].tolist()
 
-    def _before(self, epoch: int) -> int:
-        """Return the number of batches in all epochs before this one."""
+    def _batches_before(self, epoch: int) -> int:
         return epoch * self.order.shard_size // self.order.batch_size
 
 

@@ -117,7 +117,7 @@ class Runner:
 
     def made(self, request: Request) -> Members:
         """Make samples."""
-        pipeline, state = self._pipeline, None
+        pipeline, state = self._pipeline, Members([])
         if not len(request.names):
             return Members([[]])
         if pipeline.records is not None:
@@ -126,11 +126,9 @@ class Runner:
             state = self.gathered(pipeline.columns, request.names, request.allocate)
         for place, run in enumerate(self.runs):
             if isinstance(run, Stage):
-                assert state is not None
                 state = self._staged(run, state, request, place)
             else:
                 state = self._called(run, state, request, place)
-        assert state is not None
         return state
 
     def gathered(self, columns: list[Column], names: Sequence[Any], allocate: Allocate) -> Members:
@@ -224,10 +222,8 @@ class Runner:
 
     # --- runs ---
 
-    def _called(
-        self, ops: list[PythonOp], state: Members | None, request: Request, place: int
-    ) -> Members:
-        """Run the user's functions on each sample; without a ``state``, of the base.
+    def _called(self, ops: list[PythonOp], state: Members, request: Request, place: int) -> Members:
+        """Run the user's functions on each sample; without columns, on those of the base.
 
         The ``place`` of the run separates the draws of one sample. If a data set or a transform
         fills one buffer for every sample, the first batch shows it, and all samples are copied.
@@ -235,13 +231,7 @@ class Runner:
         names, copies = request.names, self._copies.get(place)
         if copies is None and len(names) == 1:
             copies = True  # May be one of several that are made one by one, see ``on_error``.
-        samples: Iterator[Any]
-        if state is None:
-            names = names.tolist() if isinstance(names, np.ndarray) else names
-            base = self._pipeline.base
-            samples = map(base.__getitem__, self._pipeline.base_numbers(names))
-        else:
-            samples = iter(state.samples())
+        samples = iter(state.samples() if state.columns else self._pipeline.read(names))
         results: list[Any] = []
         originals: list[Any] = []
         draws, epoch = request.draws, request.key.epoch
@@ -363,7 +353,6 @@ def _stacked(column: Column | list[Any]) -> tuple[NDArray[Any] | None, type]:
 
 
 def _length(sample: Any) -> int | None:
-    """Number of members of a tuple; None for any other sample."""
     return len(sample) if isinstance(sample, tuple) else None
 
 
@@ -390,8 +379,8 @@ def seeded_batch(
             return
         before = None
         if restore:
-            with mx.Context("cpu", 0):
-                before = int(mx.nd.random.randint(0, 2**31 - 1, shape=(1,)).asscalar())
+            drawn = mx.nd.random.randint(0, 2**31 - 1, shape=(1,), ctx=mx.cpu(0))
+            before = int(drawn.asscalar())
         mx.random.seed(int(generator(own_seed, epoch, index, _SEEDS).integers(2**31)))
         try:
             yield per_sample
