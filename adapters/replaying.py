@@ -207,9 +207,9 @@ def replayed(
     """Compute a batch again; ``run`` is that of the place in which a sample is fetched."""
     with replacements_noted() as noted:
         batch = compute()
-    rows = list(enumerate(numbers.tolist()))
-    replaced = {row: number for row, number in rows if number in noted}
-    used = [number if (other := noted.get(number)) is None else other for _, number in rows]
+    named = numbers.tolist()
+    replaced = {row: number for row, number in enumerate(named) if number in noted}
+    used = [number if (other := noted.get(number)) is None else other for number in named]
 
     def fetched(number: int) -> Any:
         with Place(seed, key.epoch, key.index) as place:
