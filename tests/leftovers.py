@@ -96,20 +96,20 @@ def _counts(thread: threading.Thread) -> bool:
         return False
     # A thread that TensorFlow or JAX made, and that has called Python once; Python never forgets
     # those.
-    return not (isinstance(thread, threading._DummyThread) or _watches_kept_ones(thread))
+    return not (isinstance(thread, threading._DummyThread) or thread in _idle().values())
 
 
-def _watches_kept_ones(thread: threading.Thread) -> bool:
-    """Whether it is the pool's, all of whose processes are kept for the next test."""
+def _idle() -> dict[int, threading.Thread]:
+    """Worker processes that no executor has, kept for the next test, and their threads."""
     kept = pool.shared_pool()
-    return thread is kept._thread and len(idle_pids()) == len(kept._workers)
+    with kept._lock:
+        workers = kept._workers.items()
+        return {worker.pid: thread for worker, thread in workers if worker.lessee is None}
 
 
 def idle_pids() -> set[int]:
     """Worker processes that no executor has."""
-    kept = pool.shared_pool()
-    with kept._lock:
-        return {worker.pid for worker in kept._workers if worker.lessee is None}
+    return set(_idle())
 
 
 def _is_wanted(process: psutil.Process) -> bool:

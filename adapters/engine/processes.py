@@ -25,11 +25,10 @@ from adapters.cpus import usable_cpus
 from adapters.engine import workermain as remote
 from adapters.engine.executors import Settings
 from adapters.engine.memory import Slot, Slots, room_for
-from adapters.engine.pool import shared_pool
+from adapters.engine.pool import SentMessage, Worker, shared_pool
 from adapters.engine.serialization import SerializedPlan, has_changed, not_picklable
 from adapters.engine.tasks import Done, Executor, Future, Task
 from adapters.engine.threads import THREADS
-from adapters.engine.workerprocess import SentMessage, Worker
 from adapters.errors import NotPicklableError
 from adapters.failure import Failure
 from adapters.structure import unflatten
@@ -240,7 +239,7 @@ class Processes(Executor):
 
     # --- called by the pool, from its thread ---
 
-    def answered(self, sent: SentMessage, answer: bytes) -> None:
+    def answered(self, sent: SentMessage, answer: Any) -> None:
         """Note that a worker has opened a plan, or done a task."""
         if sent.task is None:
             with self._lock:
@@ -250,7 +249,7 @@ class Processes(Executor):
         if self._closed:
             return  # Without the lock: its holder may be waiting for the worker to become idle.
         try:
-            answers, problem = [pickle.loads(each) for each in pickle.loads(answer)], None
+            answers, problem = list(map(pickle.loads, answer)), None
         except BaseException as error:  # An answer that does not unpickle.
             answers, problem = [], error
         with self._lock:

@@ -3,16 +3,14 @@
 Messages come in and answers go out, one at a time and in order:
 
     trainer                                        worker
-    sys.path, facts about the trainer ----------->
     open_plan, FileName, surroundings ----------->
-            <------------------------------- b""   has imported what the plan needs
+            <------------------------------- None  has imported what the plan needs
     work, FileName, Places ---------------------->
             <--------------------------- answers
 
-Each message is a pickle on the worker's own socket: after the first one, a function of this module
-and its arguments. Each answer follows its length. A message computes one task, and its answers are
-small; the batches themselves are written to slots. Plans, and mappings of slots, are kept until
-their executor closes their files.
+Each is a pickle on the worker's own socket, which keeps messages apart. A message is a function of
+this module and its arguments, and computes one task; the batches themselves are written to slots.
+Plans, and mappings of slots, are kept until their executor closes their files.
 
 A worker ends, with the processes that it has started, when its socket is closed or its parent ends.
 It imports no framework, unless the user's code does.
@@ -23,12 +21,11 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
-import io
 import multiprocessing
 import os
 import pickle
 import signal
-import struct
+import socket
 import sys
 import threading
 import time
@@ -41,7 +38,7 @@ import numpy as np
 from adapters import user_code
 from adapters.batch.plan import BatchKey, Plan
 from adapters.clock import Spent
-from adapters.engine.memory import FileName, SlotWriter, close_inherited, is_open, map_private
+from adapters.engine.memory import FileName, SlotWriter, close_inherited, is_open
 from adapters.engine.serialization import load_plan
 from adapters.errors import note, noted
 from adapters.failure import Failure, dumps
@@ -64,8 +61,8 @@ Places = list[tuple[BatchKey, FileName]]
 """Batches to compute, each into its slot."""
 
 
-def work(plan: FileName, places: Places) -> bytes:
-    """Compute some batches; returns their pickled answers, pickled together."""
+def work(plan: FileName, places: Places) -> list[bytes]:
+    """Compute some batches; returns their pickled answers."""
     opened = _open_plans[plan]
     opened.enter()
     answers = []
@@ -76,7 +73,7 @@ def work(plan: FileName, places: Places) -> bytes:
             answer = Failure.of(error)
         # Pickled now, as the next batch may change what this one has outside of its slot.
         answers.append(_pickled(answer))
-    return pickle.dumps(answers, 5)
+    return answers
 
 
 def _pickled(answer: Answer) -> bytes:
@@ -166,7 +163,7 @@ opens_plan = False
 """True while this worker imports what a plan needs."""
 
 
-def open_plan(name: FileName, *surroundings: Any) -> bytes:
+def open_plan(name: FileName, *surroundings: Any) -> None:
     """Open a plan, with the trainer's places of modules and files; see ``_OpenPlan``.
 
     Errors are suppressed: the next message tries again, and reports them to the reader.
@@ -175,7 +172,6 @@ def open_plan(name: FileName, *surroundings: Any) -> bytes:
     opened.enter()
     with contextlib.suppress(BaseException):
         opened.plan()
-    return b""
 
 
 _kept: list[Any] = []
@@ -190,10 +186,40 @@ def _drop_closed(present: FileName) -> None:
             getattr(copy, "__dict__", {}).clear()
 
 
-# --- main loop ---
+# --- messages ---
 
-LENGTH = struct.Struct("Q")
-"""Length of an answer, which precedes it."""
+# A longer message is a memory file: several shorter ones fit into the system's buffer of a socket,
+# 208 KiB, so that sending them waits for no reader.
+_MOST_SOCKET_BYTES = 2**14
+
+
+def send(channel: socket.socket, data: bytes) -> None:
+    """Send a pickled message to the process at the other end, which gets it in one piece."""
+    if len(data) <= _MOST_SOCKET_BYTES:
+        channel.send(data)
+        return
+    with open(os.memfd_create("loader-adapters"), "w+b") as file:
+        file.write(data)
+        file.seek(0)
+        socket.send_fds(channel, [b"."], [file.fileno()])
+
+
+def receive(channel: socket.socket) -> Any:
+    """Receive a message, and unpickle it.
+
+    Raises:
+        EOFError: The other end is closed.
+    """
+    data, files, *_ = socket.recv_fds(channel, _MOST_SOCKET_BYTES, 1)
+    for descriptor in files:
+        with open(descriptor, "rb") as file:
+            return pickle.load(file)
+    if not data:
+        raise EOFError
+    return pickle.loads(data)
+
+
+# --- main loop ---
 
 NAME = "adapters-worker"
 """Name of a worker, and last argument of its command line."""
@@ -225,13 +251,7 @@ def _leave_with(parent: int) -> None:
     _leave(1)
 
 
-def call_in_file(name: FileName) -> Any:
-    """Handle a message that lies in shared memory."""
-    function, *arguments = pickle.loads(map_private(name))
-    return function(*arguments)
-
-
-def serve_fork(stream: io.BufferedRWPair) -> None:
+def serve_fork(descriptor: int, *facts: Any) -> None:
     """Serve in a fork of the trainer, without the trainer's signal handlers, input and garbage.
 
     All signals are blocked at first. The worker is a new thread, because libraries have state for
@@ -251,7 +271,6 @@ def serve_fork(stream: io.BufferedRWPair) -> None:
     np.random.seed()  # ``random`` does that by itself.
     with contextlib.suppress(OSError), open("/proc/self/comm", "w") as name:
         name.write(NAME)
-    sys.path[:], *facts = pickle.load(stream)
     _ignore_the_terminal()
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     # This thread never returns from user code or an import; the new one mustn't wait for that.
@@ -260,16 +279,16 @@ def serve_fork(stream: io.BufferedRWPair) -> None:
         spec: Any = getattr(module, "__spec__", None)
         if getattr(spec, "_initializing", False):
             spec._initializing = False
-    thread = threading.Thread(target=_answer, args=(stream, *facts), daemon=True)
+    thread = threading.Thread(target=_answer, args=(descriptor, *facts), daemon=True)
     thread.start()
     thread.join()
 
 
-def serve(stream: io.BufferedRWPair, *facts: Any) -> None:
-    """Answer the process at the other end until it closes the socket; see ``take_over``."""
+def serve(descriptor: int, *facts: Any) -> None:
+    """Answer the process at the other end of a socket until it closes it; see ``take_over``."""
     _ignore_the_terminal()
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-    _answer(stream, *facts)
+    _answer(descriptor, *facts)
 
 
 def _ignore_the_terminal() -> None:
@@ -278,15 +297,14 @@ def _ignore_the_terminal() -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
-def _answer(stream: io.BufferedRWPair, *facts: Any) -> None:
+def _answer(descriptor: int, *facts: Any) -> None:
     take_over(*facts)
+    channel = socket.socket(fileno=descriptor)
+    channel.settimeout(None)  # The trainer may have set another default.
     try:
         while True:
-            function, *arguments = pickle.load(stream)
-            answer = function(*arguments)
-            stream.write(LENGTH.pack(len(answer)))
-            stream.write(answer)
-            stream.flush()
+            function, *arguments = receive(channel)
+            send(channel, pickle.dumps(function(*arguments), 5))
     except (EOFError, OSError):
         pass
     # Threads left by user code or a framework must not delay the exit.

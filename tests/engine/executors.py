@@ -11,7 +11,7 @@ import psutil
 
 from adapters.engine import Engine, Settings, Stream, pool
 from adapters.engine.executors import CLUSTER
-from adapters.engine.workerprocess import NAME
+from adapters.engine.workermain import NAME
 from tests.leftovers import command_line, idle_pids
 from tests.plans import plan_of
 
@@ -80,8 +80,7 @@ def _idle_workers_have_ended() -> bool:
         for worker in kept._workers:
             if worker.lessee is None:
                 worker.deadline = 0.0
-        kept._notify()
-    return kept._thread is None
+    return not kept._workers
 
 
 def wait_until(condition: Callable[[], Any], seconds: float = _WAIT_SECONDS) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 import psutil
 import pytest
 
-from adapters.engine import Engine, pool, workerprocess
+from adapters.engine import Engine, pool
 from tests.engine.executors import end_idle_workers, opened, read, streamed, wait_until
 from tests.engine.scripts import ended
 from tests.engine.workloads import Numbers, Slow
@@ -49,7 +49,7 @@ def test_idle_processes_end_by_themselves(monkeypatch):
     monkeypatch.setattr(pool, "_LINGER_SECONDS", 0.05)
     with opened(Numbers(), "processes-2") as engine:
         read(engine, 2)
-    wait_until(lambda: pool.shared_pool()._thread is None, 10)
+    wait_until(lambda: not pool.shared_pool()._workers, 10)
 
 
 def test_module_that_was_edited_is_imported_anew(tmp_path, monkeypatch):
@@ -140,7 +140,7 @@ def test_workers_are_given_back_if_the_plan_is_not_sent(monkeypatch):
     def fail(*_: Any) -> None:
         raise OSError("no")
 
-    monkeypatch.setattr("adapters.engine.workerprocess.Worker.send", fail)
+    monkeypatch.setattr("adapters.engine.pool.Worker.send", fail)
     with opened(Numbers(40), "processes-2", transform=abs) as engine, pytest.raises(OSError):
         read(engine, 4)
     monkeypatch.undo()
@@ -237,7 +237,7 @@ def test_long_tasks_and_answers_pass_each_other():
 @pytest.mark.parametrize("sent", [False, True])
 def test_ctrl_c_while_a_task_is_sent_loses_nothing(sent, monkeypatch):
     """Twice, where one worker has two tasks at most; before the sending, or after it."""
-    own, calls, main = workerprocess.Worker.send, [], threading.main_thread()
+    own, calls, main = pool.Worker.send, [], threading.main_thread()
 
     def send(worker: Any, call: Any, *message: Any) -> bool:
         if call is not None and call.task and threading.current_thread() is main:
@@ -250,14 +250,14 @@ def test_ctrl_c_while_a_task_is_sent_loses_nothing(sent, monkeypatch):
 
     with opened(Numbers(200), "processes-1", 4, queue=6) as engine:
         read(engine, 3)
-        monkeypatch.setattr(workerprocess.Worker, "send", send)
+        monkeypatch.setattr(pool.Worker, "send", send)
         interrupted = 0
-        while interrupted < 2:  # The pool's thread may have sent all of a pass.
+        while interrupted < 2:  # The pool's threads may have sent all of a pass.
             try:
                 read(engine, 40)
             except KeyboardInterrupt:
                 interrupted += 1
         expected = batch_of(plan_of(Numbers(200), 4), 0, 49)
         np.testing.assert_array_equal(read(engine, 50)[49], expected)
-    # CPython 3.11 may crash when a method is put back while a thread, here the pool's, is in it.
+    # CPython 3.11 may crash when a method is put back while a thread is in it.
     end_idle_workers()
