@@ -80,7 +80,7 @@ def test_memory_takes_few_descriptors(kept, limit):
         for _ in range(300):
             held = [*held, stream.next()][-kept - 1 :]
             most = max(most, descriptors() - before)
-    # Slots that are held or under way, and the pool's pipes.
+    # Slots that are held or under way, and the workers' sockets.
     assert most < limit
     assert [int(batch[0][0, 0, 0]) for batch in held] == list(range(1200))[::4][-kept - 1 :]
 
