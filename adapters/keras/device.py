@@ -67,15 +67,12 @@ def transferred(batches: list[Any]) -> Iterator[Any]:
     if len(batches) == 1:
         # Keras converts leaves that are no arrays. JAX may alias the batch's own memory.
         return iter((keras.tree.map_structure(jax.device_put, for_jax(batches[0])),))
-    stacked = jax.tree_util.tree_map(_stacked, *batches)
-    group, number = jax.device_put((stacked, np.int32(0)))
+
+    def stacked(*arrays: NDArray[Any]) -> NDArray[Any]:
+        return np.stack(arrays, out=aligned_empty((len(arrays), *arrays[0].shape), arrays[0].dtype))
+
+    group, number = jax.device_put((jax.tree_util.tree_map(stacked, *batches), np.int32(0)))
     return _slices(group, number, len(batches))
-
-
-def _stacked(*arrays: NDArray[Any]) -> NDArray[Any]:
-    """Stack arrays in memory that JAX may alias."""
-    out = aligned_empty((len(arrays), *arrays[0].shape), arrays[0].dtype)
-    return np.stack(arrays, out=out)
 
 
 def _slices(group: Any, number: Any, count: int) -> Iterator[Any]:

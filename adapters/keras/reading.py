@@ -138,10 +138,10 @@ class StagedBatches(Batches):
     def __init__(self, adapter: Any, most: int) -> None:
         super().__init__(adapter)
         self._most = most
+        self._gathered: collections.deque[tuple[Any, Any]] = collections.deque()
+        """Batches in host memory, each after its kind."""
         self._kind: tuple[Any, int] = None, 1
         """Kind of the latest batch, and the most of that kind in one transfer."""
-        self._gathered: collections.deque[tuple[Any, Any]] = collections.deque()
-        """Batches in host memory, each with its kind."""
         self._sent: Iterator[Any] = iter(())
         self._left_of_sent = 0
         self._fetching = False
@@ -150,25 +150,34 @@ class StagedBatches(Batches):
         self._errors: list[BaseException] = []
         """Error of the batch after the staged ones."""
 
+    @property
+    def _staged(self) -> int:
+        return self._left_of_sent + len(self._gathered)
+
     def _fetch(self) -> Any:
         """Return the next batch, staged if there is one; raise its error if it had one."""
         if self._engine.closed and not self._over:
             self._drop()
         try:
+            if not self._staged:
+                if self._errors:
+                    raise self._errors.pop()
+                self._gather(ahead=0)
             if not self._left_of_sent:
-                if not self._gathered:
-                    if self._errors:
-                        raise self._errors.pop()
-                    self._gather_next(ahead=0)
-                self._send()
+                # Single batches, unless a group is full and of one kind.
+                full = len(self._gathered) == self._kind[1] and not self._differ
+                group = [self._gathered.popleft()[1] for _ in range(self._kind[1] if full else 1)]
+                self._sent, self._left_of_sent = device.transferred(group), len(group)
             self._left_of_sent -= 1
             batch = next(self._sent)
             # Building a model takes one batch, and nothing may be read after it.
             if self._cursor is not None and self._cursor.taken:
-                self._gather()
+                for _ in range(_FETCHED_AT_ONCE):
+                    if self._may_gather:
+                        self._gather(ahead=1)
             return batch
         finally:
-            self._engine.staged = self._left_of_sent + len(self._gathered)
+            self._engine.staged = self._staged
 
     def close(self) -> None:
         """Drop the batches in flight and the staged ones; the end of a pass leaves the latter."""
@@ -184,45 +193,35 @@ class StagedBatches(Batches):
 
     @property
     def _differ(self) -> bool:
-        """True if the latest gathered batch differs from the others. Then each is sent alone."""
         return bool(self._gathered) and self._gathered[0][0] != self._gathered[-1][0]
 
-    def _send(self) -> None:
-        """Transfer a full group together, or the first gathered batch alone."""
-        count = len(self._gathered)
-        if count != self._kind[1] or self._differ:
-            count = 1
-        self._sent = device.transferred([self._gathered.popleft()[1] for _ in range(count)])
-        self._left_of_sent = count
+    @property
+    def _may_gather(self) -> bool:
+        """True if another batch is ready or quickly made, and the group takes it."""
+        ready = bool(self._left) and self._stream is not None and self._stream.ready
+        ready &= min(self._took) <= QUICK_SECONDS
+        ended = self._errors or self._engine.closed
+        return ready and self._staged < self._kind[1] > 1 and not (ended or self._differ)
 
-    def _gather_next(self, ahead: int) -> None:
+    def _gather(self, ahead: int) -> None:
         """Fetch a batch; ``ahead`` is 1 if the trainer hasn't asked for it."""
-        self._engine.staged = self._left_of_sent + len(self._gathered) + ahead
+        self._engine.staged = self._staged + ahead
         self._fetching, began = True, time.perf_counter()
         try:
             batch = super()._fetch()
+        except ClosedError:
+            self._drop()
+            raise
+        except Exception as error:
+            if not ahead:
+                raise
+            self._errors.append(error)
+        else:
+            self._kind = device.kind_of(batch, self._most)
+            self._gathered.append((self._kind, batch))
         finally:
             self._fetching = False
             self._took.append(time.perf_counter() - began)
-        self._kind = device.kind_of(batch, self._most)
-        self._gathered.append((self._kind, batch))
-
-    def _gather(self) -> None:
-        for _ in range(_FETCHED_AT_ONCE):
-            most, stream = self._kind[1], self._stream
-            full = self._left_of_sent + len(self._gathered) >= most
-            if most == 1 or full or self._differ or self._errors:
-                return
-            ready = bool(self._left) and stream is not None and stream.ready
-            if not ready or self._engine.closed or min(self._took) > QUICK_SECONDS:
-                return
-            try:
-                self._gather_next(ahead=1)
-            except ClosedError:
-                self._drop()
-                raise
-            except Exception as error:
-                self._errors.append(error)
 
 
 class StockView(keras.utils.PyDataset):  # type: ignore[misc]
