@@ -70,10 +70,21 @@ class CheckpointDir:
 
     def write(self, name: str, value: Any) -> None:
         """Start to save a value, which must not be changed afterwards; errors are warnings."""
+
+        def save() -> None:
+            try:
+                self.save(name, value)
+            except Exception as error:
+                log.warning(
+                    "the training could not be saved to %s (%s: %s); it continues, and a crash "
+                    "would lose what came since the last file there",
+                    self.path,
+                    type(error).__name__,
+                    error,
+                )
+
         self.wait()
-        self._thread = threading.Thread(
-            target=self._save, args=(name, value), name="adapters-resume"
-        )
+        self._thread = threading.Thread(target=save, name="adapters-resume")
         self._thread.start()
 
     def wait(self) -> None:
@@ -81,18 +92,6 @@ class CheckpointDir:
         if self._thread is not None:
             self._thread.join()
             self._thread = None
-
-    def _save(self, name: str, value: Any) -> None:
-        try:
-            self.save(name, value)
-        except Exception as error:
-            log.warning(
-                "the training could not be saved to %s (%s: %s); it continues, and a crash would "
-                "lose what came since the last file there",
-                self.path,
-                type(error).__name__,
-                error,
-            )
 
     def save(self, name: str, value: Any) -> Path:
         """Save a value, and remove older files.
