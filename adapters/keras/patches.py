@@ -27,7 +27,7 @@ import inspect
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -127,11 +127,20 @@ class Call:
                 internals.has_only_empty(each, names) for each in callbacks.callbacks
             )
             hook = None if empty else getattr(callbacks, name)
-            own[name] = _adapted(hook, reader if moment == "end" else None, batches)
+
+            def adapted(batch: int, logs: Any = None, hook: Any = hook, at: str = moment) -> None:
+                if reader is not None and at == "end":
+                    reader.consume(batches)
+                if hook is not None:
+                    hook(batch, logs)
+
+            own[name] = adapted
             self._hooks[name] = own
 
     def end(self) -> None:
-        """End the readers, normally or by an exception."""
+        """End the call and its readers, normally or by an exception."""
+        if self in running:  # Ctrl-C may have come first.
+            running.remove(self)
         for name, own in self._hooks.items():
             own.pop(name, None)  # The list may be the user's, who may use it again.
         for reader in self.readers:
@@ -147,18 +156,6 @@ def _steps(arguments: dict[str, Any]) -> Any:
 
 def _sequence(value: Any) -> Any:
     return value if isinstance(value, SafeSequence) else None
-
-
-def _adapted(hook: Any, reader: SafeSequenceAdapter | None, batches: int) -> Callable[..., None]:
-    """Hook that tells a reader of finished batches, and calls Keras's hook; both may be None."""
-
-    def adapted(batch: int, logs: Any = None) -> None:
-        if reader is not None:
-            reader.consume(batches)
-        if hook is not None:
-            hook(batch, logs)
-
-    return adapted
 
 
 class FitCallback(keras.callbacks.Callback):  # type: ignore[misc]
@@ -190,36 +187,22 @@ def _tracked(method: Callable[..., Any]) -> Callable[..., Any]:
         arguments = given.arguments
         model = args[0] if args else arguments.get("self")
         this = Call(model, arguments, trains=method.__name__ == "fit")
-        try:
+        with contextlib.ExitStack() as at_the_end:
+            for each in this.fit_callbacks:
+                at_the_end.callback(each.fit_ends, this)
             for each in this.fit_callbacks:
                 each.fit_begins(this)
             if this.fit_callbacks:
                 arguments["initial_epoch"] = this.initial_epoch
-            with _registered(this):
-                return method(*given.args, **given.kwargs)
-        finally:
-            for each in this.fit_callbacks:
-                each.fit_ends(this)
+            at_the_end.callback(this.ended.set)
+            at_the_end.callback(this.end)
+            running.append(this)
+            if keras.backend.backend() == "tensorflow":  # Others wait for batches in Python.
+                at_the_end.enter_context(released_by_interrupts(_interrupt))
+            return method(*given.args, **given.kwargs)
 
     call.is_tracked = True  # type: ignore[attr-defined]
     return call
-
-
-@contextlib.contextmanager
-def _registered(this: Call) -> Iterator[None]:
-    """Register a running call, and end it."""
-    waits_in_python = keras.backend.backend() != "tensorflow"
-    try:
-        running.append(this)
-        with contextlib.nullcontext() if waits_in_python else released_by_interrupts(_interrupt):
-            yield
-    finally:
-        if this in running:  # Ctrl-C may have come first.
-            running.remove(this)
-        try:
-            this.end()
-        finally:
-            this.ended.set()
 
 
 def _interrupt() -> None:
