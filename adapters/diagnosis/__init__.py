@@ -1,6 +1,6 @@
 """Diagnosis of training throughput: loader and step are timed together and part by part.
 
-examination.py (rounds of all parts)  ->  verdict.py (bottleneck, doubts, advice, report)
+examination.py (rounds of all parts)  ->  verdict.py (bottleneck, doubts), report.py (advice)
    timing.py (timed loops)
    ablation.py (plans that do only part of the work)
 script.py (the same within a training script; user code by name)

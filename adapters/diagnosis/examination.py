@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import statistics
 import time
 from collections.abc import Callable
 from typing import Any
@@ -41,7 +42,7 @@ from adapters.diagnosis.timing import (
     undisturbed,
     wait_for_devices,
 )
-from adapters.diagnosis.verdict import Figures, Workers, medians_of
+from adapters.diagnosis.verdict import NAMES, Round, Workers, values_of
 from adapters.engine import Engine, Settings, usable_cpus
 from adapters.images.kernel import load
 
@@ -167,7 +168,7 @@ class Examination:
         self._trainer = trainer
         self._t = t
         self._seconds = seconds / ROUNDS
-        self._rounds: list[Figures] = []
+        self._rounds: list[Round] = []
         self._waits: list[float] = []
         self._fetch_computes = self._alone_computes = 0.0
         self._inline = Spent()
@@ -209,19 +210,21 @@ class Examination:
     def round(self) -> None:
         """Measure each part once."""
         trainer, seconds = self._trainer, self._seconds
-        whole = same = copy = None
+        found: Round = {}
         with undisturbed():
             if trainer is not None:
                 timing = trainer.whole(self._trained_on, seconds)
-                whole = timing.batch_seconds
+                found["whole"] = timing.batch_seconds
                 self._waits += timing.waits_seconds
-                self._pause(whole)
-            loader = self._loader_seconds()
-            parts = {} if self._front_end is None else self._part_seconds(self._front_end)
+                self._pause(timing.batch_seconds)
+            found["loader"] = self._loader_seconds()
+            if self._front_end is not None:
+                found |= self._part_seconds(self._front_end)
             if trainer is not None:
-                same = trainer.same(self._batch, seconds).batch_seconds
-                copy = trainer.copy_seconds(self._batch, seconds / 2)
-        self._rounds.append(Figures(loader=loader, whole=whole, same=same, copy=copy, **parts))
+                found["same"] = trainer.same(self._batch, seconds).batch_seconds
+                if (copy := trainer.copy_seconds(self._batch, seconds / 2)) is not None:
+                    found["copy"] = copy
+        self._rounds.append(found)
         done = len(self._rounds)
         self._progress(done, ROUNDS if done <= ROUNDS else MOST_ROUNDS)
 
@@ -296,6 +299,8 @@ class Examination:
         """The diagnosis from the rounds measured so far."""
         known: dict[str, Any] = {"workers": Workers("unknown", 0, usable_cpus())}
         queued = self._inline.queued_seconds
+        figures = {name: values_of(self._rounds, name) for name in NAMES}
+        medians: Any = {name: statistics.median(each) for name, each in figures.items() if each}
         ablations, front_end = self._ablations, self._front_end
         if ablations is not None and front_end is not None:
             engine, keyword = front_end.engine(self._read), front_end.workers_keyword
@@ -314,7 +319,7 @@ class Examination:
             }
         return Diagnosis(
             samples=samples_in(self._batch),
-            **medians_of(self._rounds),
+            **medians,
             waits_seconds=tuple(self._waits),
             replaced=self._replaced,
             on_cpu=getattr(self._trainer, "on_cpu", False),

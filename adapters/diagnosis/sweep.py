@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 
 from adapters.arguments import counted
 from adapters.batch.plan import Plan
-from adapters.diagnosis.advice import gain_in_words
 from adapters.diagnosis.front_end import front_end_for
+from adapters.diagnosis.report import gain_in_words
 from adapters.diagnosis.timing import SKIPPED, Clock, samples_in, undisturbed
 from adapters.engine import Engine, Settings, obstacle_to_processes, usable_cpus
 

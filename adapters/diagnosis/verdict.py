@@ -7,10 +7,8 @@ holds on an idle machine, so figures that break it were disturbed by other work.
 from __future__ import annotations
 
 import dataclasses
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 STORAGE, TRANSFORMS, COLLATION = "storage", "transforms", "collation"
 COPY, STEP = "copy", "step"
@@ -71,38 +69,22 @@ class Workers:
         return f"{self.count} {one.get(self.kind, self.kind)}"
 
 
-@dataclass(frozen=True)
-class Figures:
-    """Times of one round, in seconds per batch, as in ``NAMES``; None if not measured."""
-
-    loader: float
-    whole: float | None = None
-    same: float | None = None
-    copy: float | None = None
-    storage: float | None = None
-    memory: float | None = None
-    collation: float | None = None
-    alone: float | None = None
+Round = dict[str, float]
+"""Figures of one round, in seconds per batch, by their names in ``NAMES``."""
 
 
-def medians_of(rounds: Sequence[Figures]) -> dict[str, Any]:
-    """The median over the rounds of each figure that was measured."""
-    return {name: statistics.median(each) for name in NAMES if (each := values_of(rounds, name))}
-
-
-def values_of(rounds: Sequence[Figures], name: str) -> list[float]:
+def values_of(rounds: Sequence[Round], name: str) -> list[float]:
     """The values of a figure in the rounds that measured it."""
-    values = (getattr(each, name) for each in rounds)
-    return [value for value in values if value is not None]
+    return [each[name] for each in rounds if name in each]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verdict(Figures):
+class Verdict:
     """Where the time goes.
 
-    The figures are medians over the rounds, in seconds per batch.
-
     Args:
+        loader: Median over the rounds, in seconds per batch, of what ``NAMES`` describes; so are
+            all figures up to ``alone``, or None if not measured.
         samples: Number of samples in a batch.
         waits_seconds: Wait for each batch while measuring ``whole``.
         workers: The loader's workers.
@@ -123,6 +105,14 @@ class Verdict(Figures):
     samples: int
     waits_seconds: tuple[float, ...]
     workers: Workers
+    loader: float
+    whole: float | None = None
+    same: float | None = None
+    copy: float | None = None
+    storage: float | None = None
+    memory: float | None = None
+    collation: float | None = None
+    alone: float | None = None
     fetch_computes: float = 0.0
     alone_computes: float = 1.0
     replaced: str = ""
@@ -133,7 +123,7 @@ class Verdict(Figures):
     store: str = ""
     on_cpu: bool = False
     t: float | None = None
-    rounds: tuple[Figures, ...] = ()
+    rounds: tuple[Round, ...] = ()
     queued_share: float = 0.0
 
     @property
@@ -230,7 +220,7 @@ class Verdict(Figures):
         """
         if self.contradictions:
             return False
-        single = (dataclasses.replace(self, **dataclasses.asdict(each)) for each in self.rounds)
+        single = (dataclasses.replace(self, **each) for each in self.rounds)  # type: ignore[arg-type]
         return not self.noise or all(each.bottleneck == self.bottleneck for each in single)
 
     @property

@@ -11,7 +11,7 @@ import pytest
 
 from adapters import SafeSequence, diagnose
 from adapters.diagnosis import Diagnosis
-from adapters.diagnosis.advice import with_workers
+from adapters.diagnosis.report import with_workers
 from adapters.diagnosis.verdict import Workers
 from tests.diagnosis.made_up import BUSY, made_up
 from tests.diagnosis.planted import BATCH_SIZE, Numbers
