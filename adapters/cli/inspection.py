@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -96,9 +97,9 @@ def _inspect_paths(paths: list[str], options: argparse.Namespace) -> None:
         print(line)
     if options.statistics:
         for path in folders:
-            print(statistics(path))
+            print(statistics(path, progress=sys.stderr.isatty()))
         if records:
-            print(statistics(open_guessed(records)))
+            print(statistics(open_guessed(records), progress=sys.stderr.isatty()))
     if options.sheet is not None:
         images = _images_of(folders, records, options.count)
         if not images:
@@ -121,7 +122,7 @@ def _inspect_object(name: str, options: argparse.Namespace) -> None:
             peek = found.peek(options.batches)
         else:
             if options.statistics:
-                print(statistics(source))
+                print(statistics(source, progress=sys.stderr.isatty()))
             count = min(options.count, len(source))
             peek = Peek.of_samples(source.sample(number) for number in range(count))
     print(peek)

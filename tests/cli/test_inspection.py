@@ -243,8 +243,9 @@ def test_object_that_is_a_sequence(tmp_path, data, told):
     assert sheet.read_bytes().startswith(b"\x89PNG")
 
 
-def test_object_that_is_a_source(data, told):
-    out = told("inspect", f"{data}:table", "--statistics")
+def test_object_that_is_a_source(data, say):
+    status, out, errors = say("inspect", f"{data}:table", "--statistics")
+    assert (status, errors) == (0, "")  # Without a terminal, there is no progress bar.
     assert out.startswith("3 samples\n[0].price: number")
     assert "[1]: labels, 2 distinct" in out
 
