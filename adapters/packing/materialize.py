@@ -17,7 +17,7 @@ from adapters.images import ImageDecoder
 from adapters.images.decoder import halves
 from adapters.packing.inputs import Inputs, Item, Samples, digest
 from adapters.packing.manifest import Manifest
-from adapters.packing.run import FolderInUseError, Run, earlier_settings, locked_folder, unlock
+from adapters.packing.run import FolderInUseError, Run, earlier_settings, locked
 from adapters.records import CODECS, RecordFiles
 from adapters.remote.urls import local_path
 from adapters.sources import ArraySource, Source, Subset, source_given
@@ -231,19 +231,17 @@ def _manifest_in(folder: Path) -> Manifest | None:
 
 def _write(folder: Path, stages: _Stages, version: str, is_known: bool) -> None:
     """Write all samples, unless another process has done so meanwhile or is doing so."""
-    lock = locked_folder(folder)
-    try:
-        if _manifest_in(folder) is None:
-            begun = (folder / f".{_STEM}.packing").exists()  # Some may have their names already.
-            taken = [] if begun else sorted(path.name for path in folder.glob(f"{_STEM}*"))
-            if taken:
-                raise ValueError(
-                    f"folder must be empty or have what materialize wrote, got "
-                    f"{os.fspath(folder)!r} with {taken[0]!r}: give another folder"
-                )
-            _write_samples(folder, stages, version, is_known)
-    finally:
-        unlock(lock)
+    with locked(folder):
+        if _manifest_in(folder) is not None:
+            return
+        begun = (folder / f".{_STEM}.packing").exists()  # Some may have their names already.
+        taken = [] if begun else sorted(path.name for path in folder.glob(f"{_STEM}*"))
+        if taken:
+            raise ValueError(
+                f"folder must be empty or have what materialize wrote, got "
+                f"{os.fspath(folder)!r} with {taken[0]!r}: give another folder"
+            )
+        _write_samples(folder, stages, version, is_known)
 
 
 def _write_samples(folder: Path, stages: _Stages, version: str, is_known: bool) -> None:

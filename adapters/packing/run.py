@@ -5,8 +5,7 @@
     .train.packing/            during the run, and after an interrupt
         plan.json              inputs and settings: another plan starts from the beginning
         00000.rec  00000.idx   finished files
-        00000.json             inputs that they hold
-        manifest.json          written when all are finished; from then on files are only renamed
+        manifest.json          what they hold; when it has final names, files are only renamed
     train-00000-of-00002.rec   the result
     train.json                 its manifest, which comes last
 """
@@ -19,7 +18,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -29,7 +28,6 @@ from adapters.packing.manifest import Manifest, PackedFile, Skipped, sha256_of
 from adapters.packing.tasks import Encode, Outcome, Workers, opened, outcomes_of
 from adapters.records import CODECS, RecordWriter, sidecar
 from adapters.records.formats import codec_of
-from adapters.remote.privatefiles import write_whole
 
 OnError = Literal["raise", "skip"]
 
@@ -55,6 +53,7 @@ class Run:
         self._shard_bytes = shard_bytes
         self._on_error = on_error
         self._folder = _working_folder(self._stem)
+        self._progress = self._folder / "manifest.json"
         self._settings = {**settings, "shard_bytes": shard_bytes}
         self._manifest, self._before = self._published_before()
 
@@ -69,30 +68,32 @@ class Run:
 
         After an interrupt, the working folder stays only if another run can resume from it.
         """
-        lock = locked_folder(self._folder)
-        try:
-            self._prepare()
-            if not self._finished:
+        with locked(self._folder):
+            manifest = self._prepared()
+            if not self._is_named(manifest):
                 try:
                     with opened(executor, workers) as pool:
-                        self._write_all(encode, pool, progress)
+                        self._write_all(manifest, encode, pool, progress)
                 except BaseException:
                     if self._inputs.fingerprint is None:
                         shutil.rmtree(self._folder)
                     raise
-            return self._give_names()
-        finally:
-            unlock(lock)
+            self._give_names(manifest)
+            return manifest
 
-    @property
-    def _finished(self) -> bool:
+    def _is_named(self, manifest: Manifest) -> bool:
         """True if only the renaming is left."""
-        return (self._folder / "manifest.json").exists()
+        names = [path.name for path in self._names(len(manifest.files))]
+        is_read = manifest.read == len(self._inputs)
+        return is_read and names == [packed.name for packed in manifest.files]
 
     def _write_all(
-        self, encode: Encode, workers: Workers, progress: Callable[[int, int], Any]
+        self,
+        manifest: Manifest,
+        encode: Encode,
+        workers: Workers,
+        progress: Callable[[int, int], Any],
     ) -> None:
-        manifest = self._noted()
         progress(manifest.read, len(self._inputs))
         skip = self._on_error == "skip"
         outcomes = outcomes_of(self._inputs, manifest.read, encode, skip, workers)
@@ -104,11 +105,10 @@ class Run:
         manifest.files = [
             replace(packed, name=name.name) for packed, name in zip(manifest.files, names)
         ]
-        manifest.write(self._folder / "manifest.json")
+        manifest.write(self._progress)
 
-    def _give_names(self) -> Manifest:
+    def _give_names(self, manifest: Manifest) -> None:
         """Give the files their names, the manifest's last, and remove the folder."""
-        manifest = Manifest.load(self._folder / "manifest.json")
         names = [self._folder.with_name(packed.name) for packed in manifest.files]
         for number, name in enumerate(names):
             file = self._file(number)
@@ -120,10 +120,9 @@ class Run:
             if old not in names:
                 sidecar.remove(old)
                 old.unlink(missing_ok=True)
-        os.replace(self._folder / "manifest.json", self._manifest)
+        os.replace(self._progress, self._manifest)
         (self._folder / "plan.json").unlink()  # Without it, the rest of the folder is ignored.
         shutil.rmtree(self._folder)
-        return manifest
 
     def _published_before(self) -> tuple[Path, list[Path]]:
         """Find the manifest's name, and the files that an earlier manifest of that name lists."""
@@ -146,39 +145,36 @@ class Run:
             )
         return free, []
 
-    def _prepare(self) -> None:
-        """Keep the files of an earlier run only if it had the same plan."""
+    def _prepared(self) -> Manifest:
+        """The files of an earlier run if it had the same plan; else remove them."""
         inputs = self._inputs
         about = [inputs.fingerprint, inputs.seed, self._format, self._on_error, self._out.name]
         plan = json.dumps({"settings": self._settings, "about": about})
         path = self._folder / "plan.json"
-        is_same = path.exists() and path.read_text() == plan
-        if not (is_same and inputs.fingerprint is not None and self._is_complete()):
-            if self._finished:  # Some files may have got their names before it was killed.
-                earlier = Manifest.load(self._folder / "manifest.json").files
-                self._before += [self._folder.with_name(packed.name) for packed in earlier]
-            for left in self._folder.iterdir():  # The folder itself is locked.
-                left.unlink()
-            path.write_text(plan)
+        is_same = path.exists() and path.read_text() == plan and inputs.fingerprint is not None
+        if self._progress.exists():
+            earlier = Manifest.load(self._progress)
+            if is_same and self._is_complete(earlier):
+                return earlier
+            # Some may have got their names before it was killed.
+            names = [Path(packed.name) for packed in earlier.files]
+            named = [path for at, path in enumerate(names) if path.stem != f"{at:05d}"]
+            self._before += [self._folder.with_name(path.name) for path in named]
+        for left in self._folder.iterdir():  # The folder itself is locked.
+            left.unlink()
+        path.write_text(plan)
+        return Manifest(self._format, self._settings, inputs.classes, seed=inputs.seed)
 
-    def _is_complete(self) -> bool:
-        """True if all files noted as finished exist, perhaps under their final names."""
-        files = self._noted().files
-        names = self._names(len(files)) if self._finished else [self._folder] * len(files)
-        return all(
-            any(each.is_file() and each.stat().st_size == packed.bytes for each in places)
-            for packed, *places in zip(files, map(self._file, range(len(files))), names)
-        )
-
-    def _noted(self) -> Manifest:
-        """The manifest of the files that are finished so far."""
-        inputs = self._inputs
-        manifest = Manifest(self._format, self._settings, inputs.classes, seed=inputs.seed)
-        while (note := self._folder / f"{len(manifest.files):05d}.json").exists():
-            content = json.loads(note.read_text())
-            skipped = [Skipped(**each) for each in content["skipped"]]
-            manifest.add(PackedFile(**content["file"]), content["read"], skipped)
-        return manifest
+    def _is_complete(self, manifest: Manifest) -> bool:
+        """True if all files exist, perhaps under their final names."""
+        is_named = self._is_named(manifest)
+        for number, packed in enumerate(manifest.files):
+            places = [self._file(number)]
+            if is_named:
+                places.append(self._folder.with_name(packed.name))
+            if not any(each.is_file() and each.stat().st_size == packed.bytes for each in places):
+                return False
+        return True
 
     def _write_one(
         self,
@@ -206,10 +202,8 @@ class Run:
                 progress(done, len(self._inputs))
                 following = next(outcomes, None)
             records, size = len(writer), writer.size_bytes
-        packed = PackedFile(path.name, records, size, sha256_of(path))
-        manifest.add(packed, done, skipped)
-        note = {"file": asdict(packed), "read": done, "skipped": list(map(asdict, skipped))}
-        write_whole(self._folder / f"{number:05d}.json", json.dumps(note).encode())
+        manifest.add(PackedFile(path.name, records, size, sha256_of(path)), done, skipped)
+        manifest.write(self._progress)
         return following
 
     def _file(self, number: int) -> Path:
@@ -240,14 +234,9 @@ class FolderInUseError(FileExistsError):
     """Another run works in the folder."""
 
 
-def unlock(descriptor: int) -> None:
-    """Unlock a folder also if a forked process, such as an executor's, has the descriptor."""
-    fcntl.flock(descriptor, fcntl.LOCK_UN)
-    os.close(descriptor)
-
-
-def locked_folder(folder: Path) -> int:
-    """Make a folder, and lock it until ``unlock``; else ``FolderInUseError``."""
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Make a folder, and lock it within the context; else ``FolderInUseError``."""
     while True:
         folder.mkdir(parents=True, exist_ok=True)
         try:
@@ -257,7 +246,7 @@ def locked_folder(folder: Path) -> int:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if os.path.samestat(os.fstat(descriptor), os.stat(folder)):
-                return descriptor
+                break
         except FileNotFoundError:
             pass
         except BlockingIOError:
@@ -265,4 +254,9 @@ def locked_folder(folder: Path) -> int:
             raise FolderInUseError(
                 f"another run packs into {folder}: wait for its end, or give out another name"
             ) from None
+        os.close(descriptor)
+    try:
+        yield
+    finally:
+        fcntl.flock(descriptor, fcntl.LOCK_UN)  # A forked process may have the descriptor, too.
         os.close(descriptor)

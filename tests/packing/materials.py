@@ -68,6 +68,8 @@ def accounted(manifest: Manifest) -> bool:
     return manifest.read == manifest.packed + len(manifest.skipped) and manifest.packed == records
 
 
-def finished(place: Path, format: str) -> list[Path]:
+def finished(place: Path) -> list[Path]:
     """Files of records that an interrupted run has finished."""
-    return sorted(note.with_suffix(SUFFIXES[format]) for note in place.glob("0*.json"))
+    progress = place / "manifest.json"
+    files = Manifest.load(progress).files if progress.exists() else []
+    return [place / each.name for each in files]
