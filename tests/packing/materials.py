@@ -70,6 +70,5 @@ def accounted(manifest: Manifest) -> bool:
 
 def finished(place: Path) -> list[Path]:
     """Files of records that an interrupted run has finished."""
-    progress = place / "manifest.json"
-    files = Manifest.load(progress).files if progress.exists() else []
-    return [place / each.name for each in files]
+    found = map(Manifest.load, place.glob("manifest.json"))
+    return [place / each.name for manifest in found for each in manifest.files]
