@@ -13,6 +13,7 @@ import errno
 import functools
 import logging
 import mmap
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -23,7 +24,8 @@ from numpy.typing import NDArray
 from adapters.records.mapping import MAP_NORESERVE, Mapping
 from adapters.remote import Cache, Head
 from adapters.remote.cache import USED_EVERY_SECONDS
-from adapters.remote.segments import PAGE_BYTES, Segment, entries_of
+from adapters.remote.privatefiles import opened
+from adapters.remote.segments import ENTRY, PAGE_BYTES, entries_of, write_all
 
 log = logging.getLogger("adapters")
 
@@ -35,16 +37,6 @@ _LOOK_EVERY = 64
 
 class CacheError(OSError):
     """Raised if the cache can't be used; ``errno.ESTALE``: it evicted a part of the file."""
-
-
-@contextlib.contextmanager
-def _as_cache_errors() -> Iterator[None]:
-    try:
-        yield
-    except FileNotFoundError:
-        raise CacheError(errno.ESTALE, "evicted") from None
-    except OSError as error:
-        raise CacheError(error.errno, error.strerror, error.filename) from error
 
 
 class Region:
@@ -108,7 +100,10 @@ class MemoryRegion(Region):
 
 
 class CachedRegion(Region):
-    """Region in the files of a cache, which other processes fill, too."""
+    """Region in the files of a cache, which other processes fill, too.
+
+    It keeps no descriptor open.
+    """
 
     def __init__(self, cache: Cache, url: str, head: Head) -> None:
         self._memory = Mapping(-(-head.size // PAGE_BYTES) * PAGE_BYTES)
@@ -116,8 +111,9 @@ class CachedRegion(Region):
         self._cache, self._url, self._head = cache, url, head
         self.limit = cache.limit
         self._pages = cache.segment_bytes // PAGE_BYTES
-        self._segments: dict[int, Segment] = {}
-        self._table = np.zeros(len(self.here), np.uint64)
+        self._segments: dict[int, tuple[str, int]] = {}
+        """Path and inode of each mapped segment."""
+        self._table = np.zeros(len(self.here), ENTRY)
         """Table entry of each page when the cache was last read."""
         self._opening = threading.Lock()
         self._has_warned = False
@@ -128,11 +124,11 @@ class CachedRegion(Region):
         entries = self._table[units]
         if entries.all():
             return entries
-        with _as_cache_errors():
-            for number in np.unique(units[entries == 0] // self._pages).tolist():
-                # Read again: another process may have written to it.
-                table = self._mapped(number).table()
-                self._table[number * self._pages :][: len(table)] = table
+        for number in np.unique(units[entries == 0] // self._pages).tolist():
+            # Read again: another process may have written to it.
+            with self._opened(number) as (descriptor, table):
+                data = os.pread(descriptor, table.nbytes, table.size * PAGE_BYTES)
+                table[:] = np.frombuffer(data.ljust(table.nbytes, b"\0"), ENTRY)
         return self._table[units]
 
     def look(self, units: NDArray[np.int64]) -> None:
@@ -144,31 +140,64 @@ class CachedRegion(Region):
         if not right.all() and not self._has_warned:
             self._has_warned = True
             number, page = divmod(int(units[~right][0]), self._pages)
-            path = self._segments[number].path
+            path, _ = self._segments[number]
             log.warning("%s holds a damaged page, %d; it is fetched again", path, page)
 
     def put(self, first: int, data: bytes | memoryview) -> None:
         """Write fetched data to the cache, from this unit on."""
         view = memoryview(data)
+        if len(view) % PAGE_BYTES:  # The last page is padded with zeros.
+            view = memoryview(bytes(view) + bytes(-len(view) % PAGE_BYTES))
         while len(view):
             number, page = divmod(first, self._pages)
             some = view[: (self._pages - page) * PAGE_BYTES]
-            with _as_cache_errors():
-                write = functools.partial(self._mapped(number).write, page, some)
-                self._cache.store(write, len(some))
+            self._cache.store(functools.partial(self._write, number, page, some), len(some))
             first, view = first + self._pages - page, view[len(some) :]
 
-    def _mapped(self, number: int) -> Segment:
-        """Return a segment whose pages appear in the memory."""
-        with self._opening:
-            segment = self._segments.get(number)
-            if segment is None:
-                segment = self._cache.segment(self._url, self._head, number)
-                with segment.opened() as descriptor:
-                    offset = number * self._pages * PAGE_BYTES
-                    self._memory.put(offset, descriptor, segment.pages * PAGE_BYTES)
-                self._segments[number] = segment
-            return segment
+    def _write(self, number: int, page: int, data: memoryview) -> None:
+        """Write whole pages of a segment, and then their entries."""
+        entries = entries_of(data, np.arange(len(data) // PAGE_BYTES))
+        with self._opened(number) as (descriptor, table):
+            write_all(descriptor, data, page * PAGE_BYTES)
+            end = table.size * PAGE_BYTES
+            write_all(descriptor, entries.tobytes(), end + page * ENTRY.itemsize)
+
+    @contextlib.contextmanager
+    def _opened(self, number: int) -> Iterator[tuple[int, NDArray[np.uint64]]]:
+        """Open a segment for a ``with`` block, and yield its descriptor and its part of the table.
+
+        At first it is created if missing, and mapped. All errors are raised as ``CacheError``.
+        """
+        try:
+            with self._opening:
+                if number not in self._segments:
+                    self._segments[number] = self._mapped(number)
+            path, inode = self._segments[number]
+            descriptor = opened(path, os.O_RDWR)
+            try:
+                if os.fstat(descriptor).st_ino != inode:
+                    raise FileNotFoundError(path)
+                yield descriptor, self._table[number * self._pages :][: self._pages]
+            finally:
+                os.close(descriptor)
+        except FileNotFoundError:
+            raise CacheError(errno.ESTALE, "evicted") from None
+        except OSError as error:
+            raise CacheError(error.errno, error.strerror, error.filename) from error
+
+    def _mapped(self, number: int) -> tuple[str, int]:
+        """Map a segment, and return its path and inode."""
+        path = self._cache.segment(self._url, self._head, number)
+        first = number * self._pages
+        pages = min(self._pages, len(self.here) - first)
+        with open(opened(path, os.O_RDWR | os.O_CREAT), "rb+", 0) as file:
+            status = os.fstat(file.fileno())
+            # Complete a file whose creator was killed; never shorten one.
+            if status.st_size < (whole := pages * (PAGE_BYTES + ENTRY.itemsize)):
+                file.truncate(whole)
+            self._memory.put(first * PAGE_BYTES, file.fileno(), pages * PAGE_BYTES)
+        _note_use(path)
+        return path, status.st_ino
 
     def use(self) -> bool:
         """Mark its segments as used, once a minute.
@@ -183,7 +212,15 @@ class CachedRegion(Region):
         segments = [*self._segments.values()]
         if is_due:
             self._used = now
-            for segment in segments:
-                segment.used()
+            for path, _ in segments:
+                _note_use(path)
         self._looks = looks
-        return not all(segment.is_there for segment in segments)
+        with contextlib.suppress(OSError):
+            return any(os.stat(path).st_ino != inode for path, inode in segments)
+        return True
+
+
+def _note_use(path: str) -> None:
+    """Record a use of a segment, for eviction."""
+    with contextlib.suppress(OSError):  # Evicted, or not writable.
+        os.utime(path)

@@ -38,7 +38,7 @@ from adapters.remote import Cache, Changed, Head, clean, is_url, reader_of
 from adapters.remote.fetch import GAP_BYTES, PIECE_BYTES, Piece, runs, start
 from adapters.remote.retry import persistently
 
-# Looks for the ranges of one request, of which each eviction meanwhile takes about four.
+# Looks for the ranges of one request, of which each eviction meanwhile takes a few.
 _MOST_TRIES = 25
 # Limits of a process, for all files without a cache. The fetched data are two generations of
 # ``HALF_BYTES``; data that were prefetched and not requested yet, and windows of blocks have their

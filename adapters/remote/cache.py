@@ -38,7 +38,7 @@ from typing import Any, NamedTuple
 
 from adapters.remote.client import Head
 from adapters.remote.privatefiles import locked, make_private, opened, problem_of, write_whole
-from adapters.remote.segments import SUFFIX, Segment, crc_of
+from adapters.remote.segments import SUFFIX, crc_of
 from adapters.remote.urls import clean, folder_url, local_path
 
 log = logging.getLogger("adapters")
@@ -191,23 +191,19 @@ class Cache:
             log.warning("%s isn't kept in a cache, as the store tells no version of it", clean(url))
         return None
 
-    def segment(self, url: str, head: Head, number: int) -> Segment:
-        """Open a segment of this version of an object, counted from 0; it may be empty.
+    def segment(self, url: str, head: Head, number: int) -> str:
+        """Return the path of a segment of this version of an object; its folder is created.
 
         An ETag identifies the object, whatever its URL's current signature. Without one, the query
         is part of the identity.
 
         Raises:
-            OSError: It can't be created or read.
+            OSError: The folder can't be created.
         """
         size, name = self.segment_bytes, clean(url)
         folder = self.folder_of([name if head.is_etag else url, head.version, head.size, size])
-        path = os.path.join(folder, f"{number:08}{SUFFIX}")
-        if not os.path.exists(path):
-            _describe(folder, name, head.version, head.size)
-        segment = Segment(path, min(size, head.size - number * size))
-        segment.used()
-        return segment
+        _describe(folder, name, head.version, head.size)
+        return os.path.join(folder, f"{number:08}{SUFFIX}")
 
     @property
     def segment_bytes(self) -> int:

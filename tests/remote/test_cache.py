@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import functools
 import itertools
 import os
 import pickle
@@ -17,6 +16,8 @@ import numpy as np
 import pytest
 
 from adapters import Cache, open_records
+from adapters.records import region
+from adapters.records.region import CachedRegion
 from adapters.remote import Head, segments
 from adapters.remote import cache as caching
 from adapters.remote.cache import cache_of
@@ -145,9 +146,9 @@ def test_file_larger_than_the_limit_is_fetched_once(bucket, tmp_path, monkeypatc
 
 
 def kept(cache: Cache, name: str) -> Path:
-    segment = cache.segment(f"s3://b/{name}", Head(1 << 16, "1", 0), 0)
-    cache.store(functools.partial(segment.write, 0, memoryview(b"1" * (1 << 16))), 1 << 13)
-    return Path(segment.path)
+    url, head = f"s3://b/{name}", Head(1 << 16, "1", 0)
+    CachedRegion(cache, url, head).put(0, b"1" * (1 << 16))
+    return Path(cache.segment(url, head, 0))
 
 
 def test_limit_is_kept_by_processes_that_write_little(tmp_path):
@@ -189,7 +190,7 @@ def test_full_disk_is_done_without(what, urls, tmp_path, expected, monkeypatch, 
     def full(*_):
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(segments, "write_all", full)
+    monkeypatch.setattr(region, "write_all", full)
     monkeypatch.setattr(caching, "_describe", full)
     with opened(what, urls, cache=tmp_path / "cache") as source:
         assert read(source) == expected
@@ -278,7 +279,7 @@ def test_files_of_others_stay(used, tmp_path):
 def test_full_disk_is_tried_again(url, tmp_path, expected, monkeypatch):
     answers = itertools.chain([OSError(errno.ENOSPC, "full")], itertools.repeat(DEFAULT))
     full_once = Mock(wraps=segments.write_all, side_effect=answers)
-    monkeypatch.setattr(segments, "write_all", full_once)
+    monkeypatch.setattr(region, "write_all", full_once)
     monkeypatch.setattr(Cache, "evict", lambda self, least=0: None)
     with open_records(url, cache=tmp_path / "cache") as source:
         assert source[:] == expected
