@@ -14,7 +14,8 @@ import contextlib
 import functools
 import os
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +34,7 @@ from adapters.sources.features import Field
 from adapters.sources.source import BatchColumns, Leaf, Numbers, RowNumbers
 
 # Parts of a record with an IRHeader, as in ``native/records.h``.
-_CONTENT, _LABEL, _OWN_LABEL, _LABELS, _ID, _ID2, _NOWHERE = range(7)
+_CONTENT, _LABEL, _OWN_LABEL, _LABELS, _ID, _ID2 = range(6)
 _PARTS = {examples.LABEL: _LABEL, examples.ID: _ID, examples.ID2: _ID2}
 # Kind of a file whose records the kernel leaves to Python; else as ``Codec.kernel_kind``.
 _LEFT = 0
@@ -53,18 +54,6 @@ Pieces = dict[int, NDArray[np.int64]]
 """Where the images of a column lie, int64 ``(rows, 3)``: buffer number, first byte and size."""
 
 
-class _Column(NamedTuple):
-    """Field of records that the kernel writes into a column."""
-
-    name: bytes  # Of the feature in an Example.
-    kind: int  # Of its list.
-    part: int  # Of a record with an IRHeader.
-    is_place: bool  # Write where the bytes of an image lie, instead; see ``Pieces``.
-    size: int  # Numbers in a row, or bytes for a bytes list.
-    prefix: bytes = b""  # Of the value, before the bytes that go into the row.
-    default: bytes | None = None  # Row without the feature; None: Python reads the record.
-
-
 class RecordRows:
     """Fills rows of batches. Thread-safe, without a lock; for this process alone.
 
@@ -72,36 +61,40 @@ class RecordRows:
         files: The records.
         fields: Fields of one shape each, and images, by column number. Errors name those that have
             a name.
-        columns: The kernel's columns; None to leave all records.
+        parts: What the fields are in a record with an IRHeader; None to leave all records.
         kinds: Each file's ``Codec.kernel_kind``, or ``_LEFT``.
         labels: Fields whose rows mustn't be boxes, see ``irheader.refuse_objects``.
+        prefix: Bytes of the first field's value, before those that go into the row.
     """
 
     def __init__(
         self,
         files: RecordFiles,
         fields: Sequence[Field],
-        columns: Sequence[_Column] | None,
+        parts: Sequence[int] | None,
         kinds: Sequence[int],
         labels: Sequence[int],
+        prefix: bytes = b"",
     ) -> None:
         self._files, self._shards = files, files.shards
         self._fields = fields
         self._decoders = {at: field.decoder for at, field in enumerate(fields) if field.decoder}
-        self._kernel = kernel.load() if columns is not None else None
-        if self._kernel is None or columns is None:
+        self._kernel = kernel.load() if parts is not None else None
+        if self._kernel is None or parts is None:
             return
         self._kinds, self._labels = kinds, labels
-        self._schema = self._kernel.schema(list(map(tuple, columns)))
+        columns = []
         # Dtypes that the kernel writes for the fields that are converted afterwards.
         self._converted: dict[int, np.dtype[Any]] = {}
-        for at, (field, column) in enumerate(zip(fields, columns)):
+        for at, (field, part) in enumerate(zip(fields, parts)):
+            size = field.count * (1 if field.raw is None else field.raw.itemsize)
+            is_place, before = field.decoder is not None, b"" if at else prefix
+            row = _default_row(field)
+            columns.append((field.key, field.kind, part, is_place, size, before, row))
             dtype = _kernel_dtype(field)
-            if column.is_place or column.prefix:  # An image, or a raw array, which is copied.
-                continue
-            if dtype != field.dtype or dtype.kind == "b":  # Any byte but 0 is True.
-                self._converted[at] = dtype
-        self._firsts = np.cumsum([0, *map(len, self._shards)])
+            if not is_place and (dtype != field.dtype or dtype.kind == "b"):
+                self._converted[at] = dtype  # Any byte but 0 is True.
+        self._schema = self._kernel.schema(columns)
         self._stays = len(self._shards) <= _MOST_FILES and not files.are_remote
         self._opened: Opened | None = None
 
@@ -159,7 +152,7 @@ class RecordRows:
             own[at] = piece
         for at, dtype in self._converted.items():
             own[at] = np.empty(columns[at].shape, dtype)
-        (handle, buffers, shards), numbers = self._open(self._files.in_order(numbers))
+        (handle, buffers, shards), numbers = self._open(numbers)
         wrong = self._kernel.gather(
             self._schema, handle, np.ascontiguousarray(numbers), rows, tuple(own)
         )
@@ -180,9 +173,8 @@ class RecordRows:
     def _open(self, numbers: Numbers) -> tuple[Opened, Numbers]:
         """Open the files of these records; return also the records' numbers in them."""
         if self._opened is not None:
-            return self._opened, numbers
-        places = np.searchsorted(self._firsts, numbers, "right") - 1
-        own = numbers - self._firsts[places]
+            return self._opened, self._files.in_order(numbers)
+        places, own = self._files.places(numbers)
         needed = np.arange(len(self._shards)) if self._stays else np.unique(places)
         which = np.searchsorted(needed, places)
         files, buffers, shards = [], [], [self._shards[place] for place in needed.tolist()]
@@ -255,22 +247,15 @@ def feature_rows(files: RecordFiles, content: Examples) -> RecordRows:
         codec.kernel_kind if codec.envelope.has_header == has_headers else _LEFT for codec in codecs
     ]
 
-    def column_of(field: Field) -> _Column:
-        part = _PARTS.get(field.key, _CONTENT) if has_headers else _NOWHERE
-        if field.decoder is not None:
-            return _Column(field.key, example.BYTES_LIST, part, True, 1)
-        size = field.count * (1 if field.raw is None else field.raw.itemsize)
-        return _Column(field.key, field.kind, part, False, size, default=_default_row(field))
-
-    columns: list[_Column] | None = None
+    parts: list[int] | None = None
     with contextlib.suppress(ContentError):  # May be Examples; reading one by one reports it.
         fields = list(map(in_header, fields)) if has_headers else fields
-        columns = list(map(column_of, fields))
+        parts = [_PARTS.get(field.key, _CONTENT) for field in fields]
     labels = []
     if content.moves and has_headers:
         are_labels = [field.key == examples.LABEL and field.part_of is None for field in fields]
         labels = [at for at, field in enumerate(fields) if are_labels[at] and field.shape]
-    return RecordRows(files, fields, columns, kinds, labels)
+    return RecordRows(files, fields, parts, kinds, labels)
 
 
 # --- images and labels ---
@@ -278,30 +263,24 @@ def feature_rows(files: RecordFiles, content: Examples) -> RecordRows:
 
 def image_rows(files: RecordFiles, content: Images, label: Leaf) -> RecordRows:
     """Make the writer of rows with an image and its label, whose shape and dtype is given."""
-    decoder, (shape, dtype) = content.decoder, label
+    shape, dtype = label
     image_name, label_name = (name.encode() for name in content.names)
-    kind = _KINDS.get(dtype, example.INT64_LIST)
+    kind = _KINDS.get(dtype)
     # One value of an Example is a number, not an array.
     kinds = [
         each.codec.kernel_kind if shape != (1,) or each.codec.envelope.has_header else _LEFT
         for each in files.shards
     ]
-    columns: list[_Column] | None = None
-    if dtype in _KINDS and len(shape) < 2 and 0 not in shape:
-        part = _LABELS if shape else _OWN_LABEL
-        own = _Column(label_name, kind, part, False, sum(shape) or 1)
-        if decoder is not None:
-            columns = [_Column(image_name, example.BYTES_LIST, _CONTENT, True, 1), own]
-        elif (raw := _first_raw(files, content)) is not None:
-            size, prefix = raw[0].nbytes, raw[1]
-            image = _Column(image_name, example.BYTES_LIST, _CONTENT, False, size, prefix)
-            columns = [image, own]
-    fields = [
-        Field("", image_name, example.BYTES_LIST, np.dtype(np.uint8), decoder=decoder),
-        Field("", label_name, kind, dtype, shape),
-    ]
+    image = Field("", image_name, example.BYTES_LIST, np.dtype(np.uint8), decoder=content.decoder)
+    prefix, parts = b"", None
+    if content.decoder is None and (raw := _first_raw(files, content)) is not None:
+        (sides, stored), prefix = raw
+        image = replace(image, dtype=stored, shape=sides, raw=stored)
+    if kind is not None and 0 not in shape and (image.decoder or image.raw) is not None:
+        parts = [_CONTENT, _LABELS if shape else _OWN_LABEL]
+    fields = [image, Field("", label_name, kind or example.INT64_LIST, dtype, shape)]
     labels = [1] if content.moves and shape else []
-    return RecordRows(files, fields, columns, kinds, labels)
+    return RecordRows(files, fields, parts, kinds, labels, prefix)
 
 
 def image_leaf(files: RecordFiles, content: Images) -> Leaf | None:
@@ -310,11 +289,11 @@ def image_leaf(files: RecordFiles, content: Images) -> Leaf | None:
     if decoder is not None:
         return None if decoder.shape is None else (decoder.shape, decoder.dtype)
     raw = _first_raw(files, content)
-    return None if raw is None else (raw[0].shape, raw[0].dtype)
+    return None if raw is None else raw[0]
 
 
-def _first_raw(files: RecordFiles, content: Images) -> tuple[NDArray[Any], bytes] | None:
-    """First raw array, and its header, if all records of its file are equally long."""
+def _first_raw(files: RecordFiles, content: Images) -> tuple[Leaf, bytes] | None:
+    """Find leaf and header of the first raw array, if all records of its file are equally long."""
     shard = files.locate(0)[0]
     if not _are_equally_long(shard):
         return None
@@ -328,7 +307,7 @@ def _first_raw(files: RecordFiles, content: Images) -> tuple[NDArray[Any], bytes
             continue  # Damaged; the next one may do.
         if not array.size or not array.flags.c_contiguous:
             return None
-        return array.copy(), bytes(encoded[: len(encoded) - array.nbytes])
+        return (array.shape, array.dtype), bytes(encoded[: len(encoded) - array.nbytes])
     return None
 
 

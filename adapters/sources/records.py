@@ -323,7 +323,13 @@ class RecordSource(Decoded):
         """Write samples into rows of a batch, as in ``leaves``."""
         writer = self._rows  # Another thread may close the source meanwhile.
         if writer is None:
-            writer = self._rows = self._row_writer(columns)
+            if isinstance(self.content, Examples):
+                writer = feature_rows(self._files, self.content)
+            else:
+                assert isinstance(self.content, Images)
+                label = columns[1].shape[1:], columns[1].dtype
+                writer = image_rows(self._files, self.content, label)
+            self._rows = writer
         failures, left = writer.fill(numbers, rng_of, columns, rows)
         for place in left.tolist():
             try:
@@ -353,10 +359,6 @@ class RecordSource(Decoded):
         if (image.shape, image.dtype) != (images.shape[1:], images.dtype):
             raise ContentError(f"{images.dtype} {images.shape[1:]}", f"{image.dtype} {image.shape}")
         images[row] = image
-
-    def _row_writer(self, columns: BatchColumns) -> RecordRows:
-        assert isinstance(self.content, Images)
-        return image_rows(self._files, self.content, (columns[1].shape[1:], columns[1].dtype))
 
     def _located(self, number: int, error: Exception) -> Exception:
         """Add file and record to a ``ContentError``."""
@@ -408,9 +410,6 @@ class ExampleSource(RecordSource):
     def _put(self, sample: Any, columns: BatchColumns, row: int) -> None:
         for column, leaf in zip(columns, flatten(sample)[0]):
             column[row] = leaf
-
-    def _row_writer(self, columns: BatchColumns) -> RecordRows:
-        return feature_rows(self._files, self.content)
 
     def remedy(self, shape: tuple[int, ...]) -> str:
         """Advice on making arrays of unequal shapes equal; names the features."""

@@ -32,7 +32,7 @@ int main(int count, char **arguments) {
     const Text id = {(const uint8_t *)"image/id", 8}, none = {(const uint8_t *)"none", 4};
     Field fields[] = {
         {.name = image, .list = BYTES_LIST, .is_place = 1, .count = 1},
-        {.name = label, .list = INT64_LIST, .part = NOWHERE, .count = 1},
+        {.name = label, .list = INT64_LIST, .part = LABEL, .count = 1},
         {.name = id, .list = INT64_LIST, .count = 1, .default_row = zeros},
         {.name = none, .list = FLOAT_LIST, .count = 3, .default_row = zeros},
         {.name = label, .list = INT64_LIST, .count = 1, .default_row = zeros},

@@ -59,7 +59,7 @@ static int read_spec(PyObject *given, Field *field) {
     field->prefix = (Text){(const uint8_t *)prefix, (size_t)prefix_size};
     field->list = (List)list, field->part = (Part)part, field->count = count;
     field->default_row = (const uint8_t *)row;
-    int is_right = list >= BYTES_LIST && list <= INT64_LIST && part >= CONTENT && part <= NOWHERE;
+    int is_right = list >= BYTES_LIST && list <= INT64_LIST && part >= CONTENT && part <= ID2;
     is_right &= count >= 1 && count <= INT32_MAX && (list == BYTES_LIST || prefix_size == 0);
     is_right &= !field->is_place || (list == BYTES_LIST && prefix_size == 0);
     field->row_bytes = is_right ? field_bytes(field) : 0;

@@ -401,8 +401,7 @@ static int parse_header(const Schema *schema, Reader payload, const Target *targ
         } else {
             int is_own = labels == 0 && field->part != LABELS;
             int is_behind = labels > 0 && field->part != OWN_LABEL;
-            if (field->part == NOWHERE || field->list != FLOAT_LIST || !(is_own || is_behind))
-                return 0;
+            if (field->list != FLOAT_LIST || !(is_own || is_behind)) return 0;
             if ((is_own ? 1 : labels) != (uint64_t)field->count) return 0;
             memcpy(into, is_own ? header + LABEL_AT : behind, 4 * (size_t)field->count);
         }

@@ -26,7 +26,6 @@ typedef enum {
     LABELS = 3,    /* Labels behind the header. */
     ID = 4,
     ID2 = 5,
-    NOWHERE = 6,
 } Part;
 
 typedef struct {
