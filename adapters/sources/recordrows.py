@@ -264,51 +264,41 @@ def feature_rows(files: RecordFiles, content: Examples) -> RecordRows:
 def image_rows(files: RecordFiles, content: Images, label: Leaf) -> RecordRows:
     """Make the writer of rows with an image and its label, whose shape and dtype is given."""
     shape, dtype = label
-    image_name, label_name = (name.encode() for name in content.names)
     kind = _KINDS.get(dtype)
     # One value of an Example is a number, not an array.
     kinds = [
         each.codec.kernel_kind if shape != (1,) or each.codec.envelope.has_header else _LEFT
         for each in files.shards
     ]
-    image = Field("", image_name, example.BYTES_LIST, np.dtype(np.uint8), decoder=content.decoder)
-    prefix, parts = b"", None
-    if content.decoder is None and (raw := _first_raw(files, content)) is not None:
-        (sides, stored), prefix = raw
-        image = replace(image, dtype=stored, shape=sides, raw=stored)
-    if kind is not None and 0 not in shape and (image.decoder or image.raw) is not None:
+    (image, prefix), parts = image_field(files, content), None
+    if kind is not None and 0 not in shape and image.leaf is not None:
         parts = [_CONTENT, _LABELS if shape else _OWN_LABEL]
-    fields = [image, Field("", label_name, kind or example.INT64_LIST, dtype, shape)]
+    own = Field("", content.names[1].encode(), kind or example.INT64_LIST, dtype, shape)
     labels = [1] if content.moves and shape else []
-    return RecordRows(files, fields, parts, kinds, labels, prefix)
+    return RecordRows(files, [image, own], parts, kinds, labels, prefix)
 
 
-def image_leaf(files: RecordFiles, content: Images) -> Leaf | None:
-    """Return shape and dtype of all images; None if not fixed."""
-    decoder = content.decoder
-    if decoder is not None:
-        return None if decoder.shape is None else (decoder.shape, decoder.dtype)
-    raw = _first_raw(files, content)
-    return None if raw is None else raw[0]
+def image_field(files: RecordFiles, content: Images) -> tuple[Field, bytes]:
+    """Make the field of images, and the header of raw ones; without a leaf if shapes aren't fixed.
 
-
-def _first_raw(files: RecordFiles, content: Images) -> tuple[Leaf, bytes] | None:
-    """Find leaf and header of the first raw array, if all records of its file are equally long."""
-    shard = files.locate(0)[0]
-    if not _are_equally_long(shard):
-        return None
+    Raw arrays are like the first one of a file whose records are all equally long.
+    """
+    name, dtype = content.names[0].encode(), np.dtype(np.uint8)
+    field = Field("", name, example.BYTES_LIST, dtype, varies=True, decoder=content.decoder)
+    if content.decoder is not None or not _are_equally_long(shard := files.locate(0)[0]):
+        return field, b""
     for number in range(min(len(shard), _TRIES)):
-        try:
+        with contextlib.suppress(ContentError, RecordError):  # Damaged; the next one may do.
             encoded, _ = content.split(shard.read(number), shard.format)
             if bytes(encoded[: len(npy.MAGIC)]) != npy.MAGIC:
                 continue
             array = npy.read(encoded)
-        except (ContentError, RecordError):
-            continue  # Damaged; the next one may do.
-        if not array.size or not array.flags.c_contiguous:
-            return None
-        return (array.shape, array.dtype), bytes(encoded[: len(encoded) - array.nbytes])
-    return None
+            if not array.size or not array.flags.c_contiguous:
+                break
+            shape, dtype = array.shape, array.dtype
+            raw = replace(field, dtype=dtype, shape=shape, varies=False, raw=dtype)
+            return raw, bytes(encoded[: len(encoded) - array.nbytes])
+    return field, b""
 
 
 def _are_equally_long(shard: Shard) -> bool:

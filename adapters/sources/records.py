@@ -39,7 +39,7 @@ from adapters.sources.decoders import (
 from adapters.sources.examples import Examples
 from adapters.sources.features import Field
 from adapters.sources.folders import names_images, open_images
-from adapters.sources.recordrows import RecordRows, feature_rows, image_leaf, image_rows
+from adapters.sources.recordrows import RecordRows, feature_rows, image_field, image_rows
 from adapters.sources.source import (
     BatchColumns,
     Failures,
@@ -297,7 +297,7 @@ class RecordSource(Decoded):
         """Shape and dtype of all samples' arrays and labels; None if not fixed."""
         if not isinstance(self.content, Images) or not len(self):
             return None
-        array = image_leaf(self._files, self.content)
+        array = image_field(self._files, self.content)[0].leaf
         if array is None:
             return None
         # Decode the whole sample: a damaged record may still have a readable label.
