@@ -125,7 +125,7 @@ class RecordFiles:
         self.check_open()
         files = RecordFiles.of(self.shards)
         files._parts = self._parts
-        files._chosen = numbers if self._chosen is None else self._chosen[numbers]
+        files._chosen = self.in_order(numbers)
         return files
 
     def __len__(self) -> int:

@@ -41,12 +41,7 @@ _LEFT = 0
 # Files that stay mapped for the next batch. With more, a batch maps those that it needs.
 _MOST_FILES = max(1, most() // 16)
 # Damaged records to skip in search of one that shows what they are like.
-_TRIES = 100
-_KINDS = {
-    np.dtype(np.int64): example.INT64_LIST,
-    np.dtype(np.float64): example.FLOAT_LIST,
-    np.dtype(np.float32): example.FLOAT_LIST,
-}
+TRIES = 100
 
 Opened = tuple[Any, list[memoryview | bytes], Sequence[Shard]]
 """The kernel's handle of some files, and their bytes, valid as long as they are referenced."""
@@ -264,16 +259,16 @@ def feature_rows(files: RecordFiles, content: Examples) -> RecordRows:
 def image_rows(files: RecordFiles, content: Images, label: Leaf) -> RecordRows:
     """Make the writer of rows with an image and its label, whose shape and dtype is given."""
     shape, dtype = label
-    kind = _KINDS.get(dtype)
+    kind = example.FLOAT_LIST if dtype.kind == "f" else example.INT64_LIST
     # One value of an Example is a number, not an array.
     kinds = [
         each.codec.kernel_kind if shape != (1,) or each.codec.envelope.has_header else _LEFT
         for each in files.shards
     ]
     (image, prefix), parts = image_field(files, content), None
-    if kind is not None and 0 not in shape and image.leaf is not None:
+    if 0 not in shape and image.leaf is not None:
         parts = [_CONTENT, _LABELS if shape else _OWN_LABEL]
-    own = Field("", content.names[1].encode(), kind or example.INT64_LIST, dtype, shape)
+    own = Field("", content.names[1].encode(), kind, dtype, shape)
     labels = [1] if content.moves and shape else []
     return RecordRows(files, [image, own], parts, kinds, labels, prefix)
 
@@ -287,7 +282,7 @@ def image_field(files: RecordFiles, content: Images) -> tuple[Field, bytes]:
     field = Field("", name, example.BYTES_LIST, dtype, varies=True, decoder=content.decoder)
     if content.decoder is not None or not _are_equally_long(shard := files.locate(0)[0]):
         return field, b""
-    for number in range(min(len(shard), _TRIES)):
+    for number in range(min(len(shard), TRIES)):
         with contextlib.suppress(ContentError, RecordError):  # Damaged; the next one may do.
             encoded, _ = content.split(shard.read(number), shard.format)
             if bytes(encoded[: len(npy.MAGIC)]) != npy.MAGIC:

@@ -39,7 +39,7 @@ from adapters.sources.decoders import (
 from adapters.sources.examples import Examples
 from adapters.sources.features import Field
 from adapters.sources.folders import names_images, open_images
-from adapters.sources.recordrows import RecordRows, feature_rows, image_field, image_rows
+from adapters.sources.recordrows import TRIES, RecordRows, feature_rows, image_field, image_rows
 from adapters.sources.source import (
     BatchColumns,
     Failures,
@@ -53,8 +53,6 @@ from adapters.sources.source import (
 from adapters.sources.targets import fields_of
 from adapters.structure import flatten
 
-# Damaged records to skip in search of one that shows what samples are like.
-_TRIES = 100
 # Records whose labels are looked at, all over the files, for fractions among integers.
 _LOOKS = 64
 
@@ -308,7 +306,7 @@ class RecordSource(Decoded):
     def first(self, look: Callable[[int], Any]) -> Any:
         """Apply ``look`` to the first record that can be read; None without records."""
         damaged = None
-        for number in range(min(len(self), _TRIES)):
+        for number in range(min(len(self), TRIES)):
             try:
                 return look(number)
             except RecordError as error:
@@ -435,18 +433,17 @@ class ExampleSource(RecordSource):
 
     def padded(self, samples: list[Any], extra: int = 0) -> list[Any]:
         """Pad variable-length arrays that have a fill value to the longest of the batch."""
-        keys: Sequence[Any] = range(len(self.content.fields))
-        if not self.content.as_tuple:
-            keys = [field.name for field in self.content.fields]
-        kind = tuple if self.content.as_tuple else dict
-        if any(type(sample) is not kind or len(sample) != len(keys) for sample in samples):
+        fields, as_tuple = self.content.fields, self.content.as_tuple
+        kind = tuple if as_tuple else dict
+        if any(type(sample) is not kind or len(sample) != len(fields) for sample in samples):
             return samples  # A sample from on_error, which collating checks.
-        padded: list[Any] = [list(each) if kind is tuple else dict(each) for each in samples]
-        for key, field in zip(keys, self.content.fields):
+        padded: list[Any] = [dict(enumerate(each) if as_tuple else each) for each in samples]
+        for place, field in enumerate(fields):
             if not field.varies or field.default is None:
                 continue
+            key = place if as_tuple else field.name
             # Samples of other sources may lack the feature, which collating reports.
-            alike = [sample for sample in padded if kind is tuple or key in sample]
+            alike = [sample for sample in padded if key in sample]
             arrays = [np.asarray(sample[key]) for sample in alike]
             if any(array.shape[1:] != field.shape or not array.ndim for array in arrays):
                 continue
@@ -456,7 +453,7 @@ class ExampleSource(RecordSource):
                     whole = np.full((longest, *field.shape), field.default, field.dtype)
                     whole[: len(array)] = array
                     sample[key] = whole
-        return [tuple(sample) if kind is tuple else sample for sample in padded]
+        return [tuple(sample.values()) for sample in padded] if as_tuple else padded
 
 
 def _with_default(field: Field) -> str:
