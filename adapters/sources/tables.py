@@ -452,6 +452,10 @@ def _of_numbers(labels: Sequence[Any]) -> NDArray[Any]:
         return _one_by_one(labels)
     if floats:
         return array.astype(np.float64) if is_flat else _as_float32(array)
+    return _as_int64(array)
+
+
+def _as_int64(array: NDArray[Any]) -> NDArray[np.int64]:
     if array.dtype == np.uint64 and array.max() > np.iinfo(np.int64).max:
         raise ValueError(f"labels must be numbers that int64 holds, got {array.max()}")
     return array.astype(np.int64)
@@ -487,5 +491,5 @@ def _one_by_one(labels: Sequence[Any]) -> NDArray[Any]:
     whole = all(array.dtype.kind != "f" for array in arrays)
     ragged = np.empty(len(arrays), object)
     flat = [array.reshape(-1) for array in arrays]
-    ragged[:] = [array.astype(np.int64) if whole else _as_float32(array) for array in flat]
+    ragged[:] = [_as_int64(array) if whole else _as_float32(array) for array in flat]
     return ragged

@@ -41,8 +41,7 @@ class Frame:
 
 
 def test_list_of_files_has_classes_of_folders(photos):
-    paths = [photos / "y/4.jpg", photos / "x/1.jpg", photos / "y/3.jpg"]
-    source = open_images(paths)
+    source = open_images([photos / "y/4.jpg", photos / "x/1.jpg", photos / "y/3.jpg"])
     assert seen(source, photos) == [("y/4.jpg", 1), ("x/1.jpg", 0), ("y/3.jpg", 1)]
     assert source.classes == ["x", "y"]
 
@@ -116,6 +115,7 @@ def test_classes_choose_among_names(photos, caplog):
         (["a", None], None, TypeError, "got None in row 1: leave the row out"),
         ([0, []], None, ValueError, r"got \[\] in row 1"),
         ([2**63, 2**63], None, ValueError, "numbers that int64 holds, got 9223372036854775808"),
+        ([[2**63], [0, 1]], None, ValueError, "that int64 holds, got 9223372036854775808"),
         ([0, 2**64], None, ValueError, "got 18446744073709551616 in row 1"),
         ([[2**24 + 1], [0.5, 2]], None, ValueError, r"float32 holds.* got .*16777217"),
         ([["a"], ["b"]], None, ValueError, r"got \['a'\] in row 0"),
