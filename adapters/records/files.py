@@ -173,7 +173,7 @@ class RecordFiles:
         return found.hexdigest()
 
     @property
-    def record_bytes(self) -> float:
+    def mean_bytes(self) -> float:
         """Average size of a record in bytes, including its framing."""
         return sum(shard.storage.size for shard in self.shards) / max(1, int(self._starts[-1]))
 

@@ -278,9 +278,19 @@ class Decoded(Source):
             samples[place] = self[numbers[place]]
         return samples
 
-    @abc.abstractmethod
     def read(self, index: int) -> bytes:
-        """Return the bytes that a sample is decoded from."""
+        """Return the bytes that a sample is decoded from: a record, or a file.
+
+        Raises:
+            IndexError: Out of range.
+            OSError: The file can't be read.
+            RecordError: The record is damaged, or the file is empty, or no regular file.
+        """
+        return bytes(self._read(self._number(index)))
+
+    def _read(self, number: int) -> memoryview:
+        read: memoryview = self._files.read(number)
+        return read
 
     def read_and_discard(self, numbers: NDArray[np.int64]) -> None:
         """Read bytes in file order and discard them."""
@@ -299,6 +309,12 @@ class Decoded(Source):
     def prefetch_hint(self, first: int, last: int, window: Window | None = None) -> None:
         """Read these samples ahead."""
         self._files.prefetch_hint(first, last, window)
+
+    @property
+    def sample_bytes(self) -> float | None:
+        """Average bytes per record, or per file, from some files at equal distances."""
+        mean: float | None = self._files.mean_bytes
+        return mean
 
     @property
     def store_is_cached(self) -> bool | None:

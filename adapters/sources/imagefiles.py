@@ -89,16 +89,6 @@ class ImageSource(Decoded):
         add_content(found, self.labels)
         return found.hexdigest()
 
-    def read(self, index: int) -> bytes:
-        """Return the bytes of file ``index``.
-
-        Raises:
-            IndexError: Out of range.
-            OSError: The file can't be read.
-            RecordError: The file is empty, or no regular file.
-        """
-        return bytes(self._read(self._number(index)))
-
     def close(self) -> None:
         """Free memory; files are open only while they are read."""
         super().close()
@@ -121,11 +111,6 @@ class ImageSource(Decoded):
         return other
 
     # Used by plans.
-
-    @property
-    def sample_bytes(self) -> float | None:
-        """Average bytes per file, from some files at equal distances."""
-        return self._files.mean_bytes
 
     def labels_of(self, numbers: Numbers) -> NDArray[Any] | None:
         """Labels of these files, if each has exactly one."""

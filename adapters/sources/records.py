@@ -220,15 +220,6 @@ class RecordSource(Decoded):
         """Fingerprint that changes when the files do."""
         return self._files.version
 
-    def read(self, index: int) -> bytes:
-        """Return the raw bytes of record ``index``.
-
-        Raises:
-            IndexError: Out of range.
-            RecordError: The record is damaged.
-        """
-        return bytes(self._files.read(self._number(index)))
-
     def close(self) -> None:
         """Close the files."""
         self._rows = None  # It keeps the files mapped.
@@ -273,11 +264,6 @@ class RecordSource(Decoded):
             return place if found is None else cut_out(place, *found, rng)
         except (ContentError, RecordError):  # The batch reports it.
             return place
-
-    @property
-    def sample_bytes(self) -> float:
-        """Average bytes per record."""
-        return self._files.record_bytes
 
     def labels_of(self, numbers: Numbers) -> NDArray[Any] | None:
         """The labels of records in local files, if each is one number; no image is decoded."""
