@@ -12,7 +12,7 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from adapters.arguments import listed
+from adapters.arguments import counted, listed
 from adapters.images import ImageDecoder
 from adapters.records import irheader
 from adapters.remote.cache import Cache, cache_of
@@ -338,9 +338,9 @@ def _of_folder(
     names = sorted(folders) if classes is None else classes
     if not folders:
         raise ValueError(
-            f"where must have a folder per class, got {root!r} with {loose} images and no folder: "
-            "give images with labels as a list [(file, label), ...] or a table, and those without "
-            "as a list of files; record files are for open_records"
+            f"where must have a folder per class, got {root!r} with {counted(loose, 'image')} "
+            "and no folder: give images with labels as a list [(file, label), ...] or a table, and "
+            "those without as a list of files; record files are for open_records"
         )
     for name in names:
         if name not in folders:
@@ -372,9 +372,9 @@ def _of_folder(
         kinds = ", ".join(
             f"{count} {ending or 'without an ending'}" for ending, count in others.most_common(5)
         )
-        left_out.append(f"{others.total()} files that aren't named like images ({kinds})")
+        left_out.append(f"{counted(others.total(), 'file')} without an image's ending ({kinds})")
     if loose:
-        left_out.append(f"{loose} images beside the folders of the classes")
+        left_out.append(f"{counted(loose, 'image')} beside the folders of the classes")
     if left_out:
         left = " and ".join(left_out)
         log.warning("%s: left out %s; a list of files takes any", root, left)

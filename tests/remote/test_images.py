@@ -57,7 +57,7 @@ def test_folder_in_a_store_is_that_on_a_disk(bucket, photos, end, caplog):
     here = open_images(photos)
     caplog.clear()
     there = as_source("memory://bucket/photos" + end)
-    assert "left out 1 files that aren't named like images (1 .txt) and 1 images" in caplog.text
+    assert "left out 1 file without an image's ending (1 .txt) and 1 image beside" in caplog.text
     assert list(there.files) == [f"memory://bucket/photos/{name}" for name in names_of(photos)]
     assert there.classes == here.classes
     np.testing.assert_array_equal(there.labels, here.labels)

@@ -104,8 +104,8 @@ def test_other_files_are_left_out_in_one_line(tmp_path, caplog):
     put(tmp_path / "loose", "a/1.jpg", "loose.jpg", "readme.md")
     assert names_of(tmp_path / "loose") == ["a/1.jpg"]
     files, loose = told(caplog)
-    assert "left out 4 files that aren't named like images (2 .txt, 1 without" in files
-    assert "left out 1 images beside the folders of the classes" in loose
+    assert "left out 4 files without an image's ending (2 .txt, 1 without" in files
+    assert "left out 1 image beside the folders of the classes" in loose
 
 
 def test_class_without_images_keeps_its_number(tmp_path, caplog):
