@@ -16,7 +16,7 @@ import functools
 import reprlib
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -133,7 +133,6 @@ class Order:
     arrangement: Arrangement | None = None
     """The global order, if it is neither the data set's nor a full permutation; ``shuffle`` is then
     True."""
-    _recent: _Recent = field(init=False, repr=False, default_factory=lambda: _Recent())
 
     def of_shard(self, shard: tuple[int, int]) -> Order:
         """Return the same order for another shard; the number of shards may differ."""
@@ -177,13 +176,27 @@ class Order:
                 first + start * count, first + stop * count, count, dtype=np.int64
             )
             return _read_only(self.numbers(epoch, positions))
-        of_order = self.arrangement, self.size or 0, self.shard, self.seed, epoch
         first, last = start // _BLOCK, (stop - 1) // _BLOCK
-        samples = self._recent.block(*of_order, first)
+        samples = self._recent(epoch, first)
         if last > first:
-            rest = [self._recent.block(*of_order, number) for number in range(first + 1, last + 1)]
+            rest = [self._recent(epoch, number) for number in range(first + 1, last + 1)]
             samples = _read_only(np.concatenate([samples, *rest]))
         return samples[start - first * _BLOCK : stop - first * _BLOCK]
+
+    @functools.cached_property
+    def _recent(self) -> Callable[[int, int], NDArray[np.int64]]:
+        """``_block`` with a cache of the latest ones, as several batches are in each."""
+        # Of a copy, so that the cache is freed with this order, without a reference to it.
+        return functools.lru_cache(maxsize=16)(replace(self)._block)
+
+    def _block(self, epoch: int, number: int) -> NDArray[np.int64]:
+        (index, count), start = self.shard, number * _BLOCK
+        stop = min(start + _BLOCK, self.shard_size)
+        positions = np.arange(start * count + index, stop * count + index, count, dtype=np.int64)
+        return _read_only(self.numbers(epoch, positions))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_recent"}
 
     def prefetch(
         self, place: tuple[int, int, int], prefetch_hint: Callable[..., None], asked: bool = False
@@ -382,36 +395,6 @@ class DrawnOrder(NamedTuple):
 
     batch_size: int
     num_batches: int | None = None
-
-
-class _Recent:
-    """Cache of an order's latest blocks; each batch is requested several times.
-
-    It belongs to one order, so that it is freed with it. It may be called from any thread.
-    """
-
-    def __init__(self) -> None:
-        self.block = functools.lru_cache(maxsize=16)(_block)
-
-    def __reduce__(self) -> Any:
-        return _Recent, ()
-
-
-def _block(
-    arrangement: Arrangement | None,
-    size: int,
-    shard: tuple[int, int],
-    seed: int,
-    epoch: int,
-    number: int,
-) -> NDArray[np.int64]:
-    index, count = shard
-    start = number * _BLOCK
-    stop = min(start + _BLOCK, size // count)
-    positions = np.arange(start * count + index, stop * count + index, count, dtype=np.int64)
-    if arrangement is None:
-        return _read_only(permute(positions, size, (seed, epoch, SAMPLES)))
-    return _read_only(arrangement.numbers(epoch, positions))
 
 
 @functools.lru_cache(maxsize=8)
