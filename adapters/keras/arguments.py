@@ -16,9 +16,10 @@ from adapters.arguments import (
 )
 from adapters.batch.order import Order
 from adapters.engine import CLUSTER, Settings
-from adapters.keras.hooks import NAMES, overrides_hooks
+from adapters.keras.hooks import overrides_hooks
 from adapters.ranks import ShardArgument
 from adapters.sources import SequenceSource, Source, as_source, refuse_parts_in_a_list
+from adapters.sources.sequence import HOOKS
 
 # Replacement for class_weight if the model has several outputs.
 _SAMPLE_WEIGHTS = (
@@ -160,7 +161,7 @@ def source_of(source: Any) -> Source:
         )
     if isinstance(source, keras.utils.PyDataset):
         own = overrides_hooks(type(source), keras.utils.PyDataset) or any(
-            name in vars(source) for name in NAMES
+            name in vars(source) for name in HOOKS
         )
         return SequenceSource(source, changes_between_epochs=own)
     bases = [f"{base.__module__}.{base.__name__}" for base in type(source).__mro__]

@@ -6,14 +6,13 @@ its last batch is delivered.
 
 A user's loop over ``seq[i]`` also calls them, to mark the end of an epoch. So ``divert`` replaces
 the hooks in the class by those of ``SafeSequence``, which move the position if due. These reach
-``HookedEngine``, as does the computation of a batch. It compares the calls so far with those that
-are due, and calls the original hook. Within that, the replacement passes calls on, for ``super()``.
+``HookedEngine``, as does the computation of a batch. Its ``EpochHooks`` calls the original hooks as
+often as due. Within these, the replacement passes calls on, for ``super()``.
 """
 
 from __future__ import annotations
 
 import functools
-import threading
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -21,19 +20,17 @@ from typing import Any
 from adapters.batch.sourceplan import SourcePlan
 from adapters.engine import Engine, Settings
 from adapters.sources import SequenceSource, Source
-
-NAMES = ("on_epoch_begin", "on_epoch_end")
-_running = threading.local()
+from adapters.sources.sequence import HOOKS, EpochHooks
 
 
 def overrides_hooks(kind: type, base: type) -> bool:
     """True if a class overrides a hook of ``base``."""
-    return any(getattr(kind, name, None) is not getattr(base, name, None) for name in NAMES)
+    return any(getattr(kind, name, None) is not getattr(base, name, None) for name in HOOKS)
 
 
 def divert(kind: type, base: type) -> None:
     """Redirect calls of a subclass's hooks to those of ``base``, which call the hooks when due."""
-    for name in NAMES:
+    for name in HOOKS:
         own, replacement = getattr(kind, name), getattr(base, name)
         if own is not replacement and not hasattr(own, "is_diverted"):
             setattr(kind, name, _diverted(own, replacement))
@@ -43,63 +40,40 @@ def _diverted(own: Callable[[Any], None], replacement: Callable[[Any], None]) ->
     @functools.wraps(own)
     def hook(self: Any) -> None:
         # A constructor may call its hooks, too.
-        (own if is_in_hook(self) or not hasattr(self, "_engine") else replacement)(self)
+        outside = hasattr(self, "_engine") and not self._epoch_hooks.running_here
+        (replacement if outside else own)(self)
 
     hook.is_diverted = True  # type: ignore[attr-defined]
     return hook
 
 
-def is_in_hook(sequence: Any) -> bool:
-    """True if ``HookedEngine`` runs a hook of this sequence in this thread."""
-    return getattr(_running, "sequence", None) is sequence
-
-
 class HookedEngine(Engine):
-    """Engine of a sequence whose class overrides hooks; its ``_hook_calls`` counts their calls."""
+    """Engine of a sequence whose class overrides hooks."""
 
     def __init__(self, plan: SourcePlan, settings: Settings, sequence: Any) -> None:
         super().__init__(plan, settings)
         self._sequence = weakref.ref(sequence)
-        self._calls_lock = threading.RLock()
-        self._calling = False
+        self.hooks: EpochHooks = sequence._epoch_hooks
 
     def enter_epoch(self, epoch: int) -> None:
         """Enter an epoch, and call the hooks that are due before its first batch."""
         super().enter_epoch(epoch)
-        self._call_hooks(2 * epoch + 1)
+        self.call_hooks(2 * epoch + 1)
 
     def leave_for(self, epoch: int) -> None:
         """Enter an epoch, and call the hooks of the earlier ones, but not its own begin hook."""
         super().enter_epoch(epoch)
-        self._call_hooks(2 * epoch)
+        self.call_hooks(2 * epoch)
 
-    def next_keras_epoch(self) -> None:
-        """End an epoch and begin the next one, for a source without epochs."""
-        sequence = self._sequence()
-        if sequence is not None:
-            self._call_hooks(sequence._hook_calls + 2)
-
-    def _call_hooks(self, due: int) -> None:
+    def call_hooks(self, due: int) -> None:
         """Call the hooks until they were called at least this often."""
-        sequence, called = self._sequence(), False
-        with self._calls_lock:
-            if sequence is None or self._calling:  # A hook may look at a batch.
-                return
-            self._calling, outer = True, getattr(_running, "sequence", None)
-            _running.sequence = sequence
-            try:
-                while sequence._hook_calls < due:
-                    called, is_begin = True, sequence._hook_calls % 2 == 0
-                    sequence._hook_calls += 1
-                    (sequence.on_epoch_begin if is_begin else sequence.on_epoch_end)()
-            finally:
-                self._calling, _running.sequence = False, outer
-        if called:
+        sequence = self._sequence()
+        if sequence is not None and self.hooks.call(sequence, due):
             self.refresh()
 
     def forget_workers(self) -> None:
         """Start over in a forked process. The thread that held the lock doesn't exist there."""
-        self._calls_lock = threading.RLock()
+        self.hooks.renew_lock()
         super().forget_workers()
 
 
@@ -108,4 +82,4 @@ def next_keras_epoch(engine: Engine, source: Source) -> None:
     if isinstance(source, SequenceSource):
         source.turn()
     if isinstance(engine, HookedEngine):
-        engine.next_keras_epoch()
+        engine.call_hooks(engine.hooks.calls + 2)

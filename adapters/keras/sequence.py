@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import logging
 import reprlib
@@ -32,19 +33,13 @@ from adapters.keras.arguments import (
     settings_of,
     source_of,
 )
-from adapters.keras.hooks import (
-    NAMES,
-    HookedEngine,
-    divert,
-    is_in_hook,
-    next_keras_epoch,
-    overrides_hooks,
-)
+from adapters.keras.hooks import HookedEngine, divert, next_keras_epoch, overrides_hooks
 from adapters.keras.progress import Progress, is_read_by_a_call
 from adapters.keras.reading import Iteration
 from adapters.keras.shutdown import opened
 from adapters.ranks import ShardArgument
 from adapters.sources import SequenceSource, Source
+from adapters.sources.sequence import HOOKS, EpochHooks
 from adapters.user_code import name_of
 from adapters.viewing.peek import Peek
 
@@ -228,7 +223,7 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
             thread_safe=thread_safe,
         )
         self._settings = settings_of(workers, use_multiprocessing, max_queue_size, used.process)
-        self._hook_calls = 0
+        self._epoch_hooks = EpochHooks()
         self._begin(0, 0)
 
     # --- batches ---
@@ -310,7 +305,8 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
     @property
     def epoch(self) -> int:
         """Current epoch, from 0; in ``on_epoch_begin`` and ``on_epoch_end``, the next one."""
-        return self._hook_calls // 2 if is_in_hook(self) else self._progress.epoch
+        hooks = self._epoch_hooks
+        return hooks.calls // 2 if hooks.running_here else self._progress.epoch
 
     def set_epoch(self, epoch: int) -> None:
         """Make ``epoch`` the current one. A running pass is not changed.
@@ -377,8 +373,8 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
         """Warn if hooks that are called up to the resumed epoch make others than before."""
         source = self._source
         hooks = source.replayed_hooks if isinstance(source, SequenceSource) else []
-        if not self._hook_calls:
-            hooks += [getattr(getattr(type(self), name), "__wrapped__", None) for name in NAMES]
+        if not self._epoch_hooks.calls:
+            hooks += [getattr(getattr(type(self), name), "__wrapped__", None) for name in HOOKS]
         if drawn := drawn_unseeded([each for each in hooks if hasattr(each, "__code__")]):
             log.warning(
                 "on_epoch_begin or on_epoch_end draws from %s, so its epochs differ from "
@@ -492,6 +488,7 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
     def __getstate__(self) -> dict[str, Any]:
         progress = self._with_shard()._progress
         state = {name: value for name, value in self.__dict__.items() if name not in _BEGUN}
+        state["_epoch_hooks"] = copy.copy(self._epoch_hooks)
         return {**state, "_position": (*progress.next_start(), progress.resumed)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -549,7 +546,7 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
 
     def on_epoch_begin(self) -> None:
         """Hook for subclasses, called once per epoch, before its first batch is computed."""
-        if not (is_in_hook(self) or is_read_by_a_call(self._with_shard()._progress)):
+        if not (self._epoch_hooks.running_here or is_read_by_a_call(self._with_shard()._progress)):
             self._engine.enter_epoch(self.epoch)
 
     def on_epoch_end(self) -> None:
@@ -559,13 +556,14 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
         has just reached the end of the epoch. As a hook for subclasses, it is called once per
         epoch, after its last batch has been delivered, or by such a loop.
         """
-        if is_in_hook(self) or is_read_by_a_call(self._with_shard()._progress):
+        hooks = self._epoch_hooks
+        if hooks.running_here or is_read_by_a_call(self._with_shard()._progress):
             return
         if self._endless:
             next_keras_epoch(self._engine, self._source)
             return
-        if self._hooked and self._hook_calls == 2 * self.epoch:
-            self._hook_calls += 1  # No begin hook for an epoch of which nothing was read.
+        if self._hooked and hooks.calls == 2 * self.epoch:
+            hooks.calls += 1  # No begin hook for an epoch of which nothing was read.
         self._progress.end_epoch()
 
 

@@ -20,6 +20,46 @@ from adapters.sources.source import Source
 
 log = logging.getLogger("adapters")
 
+HOOKS = ("on_epoch_begin", "on_epoch_end")
+
+
+class EpochHooks:
+    """Calls of the hooks of one object; each is called once per epoch, also if that is replayed."""
+
+    def __init__(self, calls: int = 0) -> None:
+        self.calls = calls
+        """Number of calls so far; the object is in epoch ``calls // 2``."""
+        self.renew_lock()
+
+    def renew_lock(self) -> None:
+        """Make a new lock in a forked process, where its holder doesn't exist."""
+        self._lock = threading.RLock()  # Reentrant: a hook may read a batch.
+        self._thread = 0
+
+    def call(self, owner: Any, due: int) -> bool:
+        """Call the owner's hooks until they were called this often; return True if any was."""
+        with self._lock:
+            if self._thread:  # A hook reads a batch.
+                return False
+            before, self._thread = self.calls, threading.get_ident()
+            try:
+                while self.calls < due:
+                    hook = getattr(owner, HOOKS[self.calls % 2], None)
+                    self.calls += 1
+                    if hook is not None:
+                        hook()
+            finally:
+                self._thread = 0
+            return self.calls > before
+
+    @property
+    def running_here(self) -> bool:
+        """True if this thread is in one of the hooks."""
+        return self._thread == threading.get_ident()
+
+    def __reduce__(self) -> Any:
+        return EpochHooks, (self.calls,)
+
 
 class SequenceSource(Source):
     """Whole batches by number.
@@ -35,10 +75,8 @@ class SequenceSource(Source):
 
     def __init__(self, sequence: Any, changes_between_epochs: bool) -> None:
         self._sequence = sequence
-        self.renew_locks()
-        self._epoch: int | None = None
+        self._hooks = EpochHooks()
         self.changes_between_epochs = changes_between_epochs
-        self._calling = False
         self._batches = self._added = 0
         self._has_warned = False
         if not self.endless:
@@ -92,27 +130,14 @@ class SequenceSource(Source):
         return taken(operator.getitem, allocate, self._sequence, number)
 
     def enter_epoch(self, epoch: int) -> bool:
-        """Call the hooks, once per epoch, until it is in this one; return True if one has ended.
+        """Call the hooks, once per epoch, until it is in this one; return True if any was due.
 
         No other thread may read meanwhile. A sequence never goes back to an earlier epoch.
         """
-        with self._lock:
-            if self._calling:  # A hook reads a batch.
-                return False
-            self._calling = True
-            try:
-                if self._epoch is None:
-                    self._epoch = 0
-                    self._call("on_epoch_begin")
-                changed = self._epoch < epoch
-                while self._epoch < epoch:
-                    self._call("on_epoch_end")
-                    self._epoch += 1
-                    self._call("on_epoch_begin")
-                self._compare_length()
-                return changed
-            finally:
-                self._calling = False
+        changed = self._hooks.call(self._sequence, 2 * epoch + 1)
+        if not self._hooks.running_here:
+            self._compare_length()
+        return changed
 
     def check_length(self) -> bool:
         """Compare the length with that of an epoch, and return True if it has changed.
@@ -138,9 +163,10 @@ class SequenceSource(Source):
 
     def check_epoch(self, epoch: int) -> None:
         """Check that this epoch can be entered."""
-        if self.changes_between_epochs and self._epoch is not None and epoch < self._epoch:
+        now = self._hooks.calls // 2
+        if self.changes_between_epochs and epoch < now:
             raise ValueError(
-                f"epoch must be {self._epoch} or a later one, got {epoch}: on_epoch_begin and "
+                f"epoch must be {now} or a later one, got {epoch}: on_epoch_begin and "
                 f"on_epoch_end of {type(self._sequence).__name__} have changed what its batches "
                 "are, and nothing brings it back; make a new one to start again"
             )
@@ -148,33 +174,22 @@ class SequenceSource(Source):
     @property
     def replayed_hooks(self) -> list[Any]:
         """Functions of the hooks that resuming an epoch calls; empty once an epoch has begun."""
-        if self._epoch is not None or not self.changes_between_epochs:
+        if self._hooks.calls or not self.changes_between_epochs:
             return []
-        kind = type(self._sequence)
-        return [getattr(kind, name, None) for name in ("on_epoch_begin", "on_epoch_end")]
+        return [getattr(type(self._sequence), name, None) for name in HOOKS]
 
     def turn(self) -> None:
         """Call the hooks, if any, between two epochs of an endless sequence."""
-        if not self.changes_between_epochs:
-            return
-        with self._lock:
-            self._call("on_epoch_end")
-            self._call("on_epoch_begin")
-
-    def _call(self, hook: str) -> None:
-        if hasattr(self._sequence, hook):
-            getattr(self._sequence, hook)()
+        calls = self._hooks.calls
+        if self.changes_between_epochs:
+            try:
+                self._hooks.call(self._sequence, calls + 2)
+            finally:
+                self._hooks.calls = calls  # The sequence stays in its only epoch.
 
     def renew_locks(self) -> None:
-        """Make a new lock in a forked process, where its holder doesn't exist."""
-        self._lock = threading.RLock()  # Reentrant: a hook may read a batch.
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_lock": None, "_calling": False}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self.renew_locks()
+        """Make a new lock in a forked process."""
+        self._hooks.renew_lock()
 
 
 def reduce_iterator(value: Any) -> Any:
