@@ -31,8 +31,6 @@ from adapters.gluon.loader import DataLoader
 from adapters.gluon.samplers import OrderBatchSampler, RolloverBatchSampler, length_of
 from adapters.remote.urls import local_path
 from adapters.resuming.checkpoint_dir import CheckpointDir, check_fingerprint, check_order
-from adapters.resuming.lock import Lock
-from adapters.resuming.schedule import Schedule
 from adapters.seeding import process_generators, set_process_generators
 
 log = logging.getLogger("adapters")
@@ -105,9 +103,7 @@ class Resume(TrainBegin, EpochBegin, BatchEnd, EpochEnd, TrainEnd):  # type: ign
                 f"{type(loader).__name__}"
             )
         self._loader = loader
-        self._schedule = Schedule(every)
-        self._folder = CheckpointDir(local_path(folder, "folder"), keep)
-        self._lock = Lock(self._folder.path)
+        self._folder = CheckpointDir(local_path(folder, "folder"), keep, every)
         self._seed = seed
         self._epoch = self._batch = 0
         self._trained = False
@@ -143,16 +139,16 @@ class Resume(TrainBegin, EpochBegin, BatchEnd, EpochEnd, TrainEnd):  # type: ign
             yield from self._remaining(count, net, trainer)
             self._end()
         finally:
-            self._leave()
+            self._folder.end()
 
     def step(self) -> None:
         """Count a trained batch, and save if due."""
         self._batch, self._trained = self._batch + 1, True
-        self._schedule.count(1)
-        self._lock.check_writer()
+        self._folder.schedule.count(1)
+        self._folder.lock.check_writer()
         count = length_of(self._loader)
         # After the last batch, the end of the epoch saves.
-        if self._schedule.due and (count is None or self._batch < count):
+        if self._folder.schedule.due and (count is None or self._batch < count):
             self._save()
         self._seed_batch()
 
@@ -165,7 +161,7 @@ class Resume(TrainBegin, EpochBegin, BatchEnd, EpochEnd, TrainEnd):  # type: ign
         try:
             self._loader._without_batches = next(self._left, None) is None
         except BaseException:
-            self._leave()
+            self._folder.end()
             raise
 
     def epoch_begin(self, estimator: Any, *args: Any, **kwargs: Any) -> None:
@@ -187,7 +183,7 @@ class Resume(TrainBegin, EpochBegin, BatchEnd, EpochEnd, TrainEnd):  # type: ign
         try:
             self._end()
         finally:
-            self._leave()
+            self._folder.end()
 
     # --- the state ---
 
@@ -198,23 +194,19 @@ class Resume(TrainBegin, EpochBegin, BatchEnd, EpochEnd, TrainEnd):  # type: ign
             self._seed_batch()
             yield self._epoch
             self._epoch, self._batch = self._epoch + 1, 0
-            self._schedule.count_epoch()
-            if self._schedule.due and self._trained:
+            self._folder.schedule.count_epoch()
+            if self._folder.schedule.due and self._trained:
                 self._save()
 
     def _begin(self, net: Any, trainer: Any) -> None:
         self._net, self._trainer = net, trainer
         self._epoch = self._batch = 0
         self._trained = False
-        self._schedule.restart()
         _check(net, trainer)
-        self._lock.take(self._loader._with_shard()._shard.part[0], over=True)
-        if self._lock.writes:
-            self._folder.clean()
-        state = self._folder.newest()
+        state = self._folder.begin(self._loader._with_shard()._shard.part[0], over=True)
         if state is None:
             return
-        self._schedule.saved()
+        self._folder.schedule.saved()
         folder, data = self._folder.path, self._data()
         check_fingerprint(state["made"], self._made(), folder)
         check_order(state["data"], data, state["loader"], folder)
@@ -222,7 +214,7 @@ class Resume(TrainBegin, EpochBegin, BatchEnd, EpochEnd, TrainEnd):  # type: ign
         self._epoch, self._batch = state["epoch"], state["batch"]
         self.extra = state["extra"]
         self._loader.load_state_dict(state["loader"])
-        if self._lock.rank == 0:
+        if self._folder.lock.rank == 0:
             set_process_generators(state["generators"])
         epoch, batch = self._loader._position
         # With this number of shards, nothing may be left of the saved epoch.
@@ -239,19 +231,13 @@ class Resume(TrainBegin, EpochBegin, BatchEnd, EpochEnd, TrainEnd):  # type: ign
         if self._trained:
             self._save()
 
-    def _leave(self) -> None:
-        try:
-            self._folder.wait()
-        finally:  # Ctrl-C may end the wait.
-            self._lock.release()
-
     def _seed_batch(self) -> None:
         if self._seed is not None:
             drawn = generator(self._seed, self._epoch, self._batch, _STREAM).integers(2**31)
             mx.random.seed(int(drawn))
 
     def _save(self) -> None:
-        if self._folder.busy or not self._lock.writes:
+        if not self._folder.ready:
             return
         parameters = self._net.collect_params().values()
         try:
@@ -275,7 +261,6 @@ class Resume(TrainBegin, EpochBegin, BatchEnd, EpochEnd, TrainEnd):  # type: ign
             "extra": copy.deepcopy(self.extra),
         }
         self._folder.write(f"{self._epoch:06d}-{self._batch:09d}", value)
-        self._schedule.saved()
 
     def _restore(self, state: dict[str, Any]) -> None:
         make = mx.np.array if is_np_array() else mx.nd.array

@@ -25,8 +25,6 @@ from adapters.keras import internals, trainingstate
 from adapters.keras.patches import Call, FitCallback
 from adapters.remote.urls import local_path
 from adapters.resuming.checkpoint_dir import CheckpointDir, check_order
-from adapters.resuming.lock import Lock
-from adapters.resuming.schedule import Schedule
 
 log = logging.getLogger("adapters")
 
@@ -86,9 +84,7 @@ class Resume(FitCallback):
     ) -> None:
         super().__init__()
         check_integer("keep", keep, 1)
-        self._schedule = Schedule(every)
-        self._folder = CheckpointDir(local_path(folder, "folder"), int(keep))
-        self._lock = Lock(self._folder.path)
+        self._folder = CheckpointDir(local_path(folder, "folder"), int(keep), every)
         self._fit: Any = None
         """Running ``Call``; None outside of ``fit``."""
         self._state: Any = None
@@ -122,11 +118,8 @@ class Resume(FitCallback):
             )
         self._fit = fit
         self._trained = self._stopped_inside = self._stopped_before_end = self._spoiled = False
-        self._schedule.restart()
-        self._lock.take(fit.sequence._with_length()._plan.order.shard[0])
-        if self._lock.writes:
-            self._folder.clean()
-        self._state = state = self._folder.newest()
+        rank = fit.sequence._with_length()._plan.order.shard[0]
+        self._state = state = self._folder.begin(rank)
         if state is None:
             # fit starts at the start of the next pass, not within an abandoned one.
             progress = fit.sequence._progress
@@ -171,10 +164,7 @@ class Resume(FitCallback):
     def fit_ends(self, fit: Call) -> None:
         """Finish the file that is being written, however ``fit`` ends."""
         self._fit = self._state = None
-        try:
-            self._folder.wait()
-        finally:  # Ctrl-C may end the wait.
-            self._lock.release()
+        self._folder.end()
 
     # --- Keras's hooks ---
 
@@ -204,11 +194,11 @@ class Resume(FitCallback):
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         """Restore the state that was saved before this batch, or save."""
         if self._trained:
-            self._lock.check_writer()
+            self._folder.lock.check_writer()
         if batch or self._state is not None:  # Else it was saved in on_epoch_begin.
             self._restore_or_save(batch)
         together = int(getattr(self.model, "steps_per_execution", 1))
-        self._schedule.count(together)
+        self._folder.schedule.count(together)
         self._next_step, self._trained = batch + together, True
 
     def on_test_begin(self, logs: Any = None) -> None:
@@ -220,7 +210,7 @@ class Resume(FitCallback):
         self._notice_stop()
         self._fit.steps_done = 0
         self._epoch, self._next_step = epoch + 1, 0
-        self._schedule.count_epoch()
+        self._folder.schedule.count_epoch()
 
     def on_train_end(self, logs: Any = None) -> None:
         """Save the end of the training, unless it was stopped within an epoch."""
@@ -253,11 +243,11 @@ class Resume(FitCallback):
             self._save(self._epoch, self._next_step)
 
     def _save(self, epoch: int, step: int, over: bool = False) -> None:
-        if self._folder.busy or not self._lock.writes:
+        if not self._folder.ready:
             return
         state = trainingstate.state_of(self.model)
         if (spoiled := trainingstate.not_finite(self.model, state)) is not None:
-            self._schedule.saved()  # Check again at the next interval.
+            self._folder.schedule.saved()  # Check again at the next interval.
             if not self._spoiled:
                 log.warning(
                     "%s has values that are NaN or infinite: nothing is saved in %s as long as "
@@ -282,7 +272,6 @@ class Resume(FitCallback):
             "callbacks": trainingstate.callback_states(self._callbacks),
         }
         self._folder.write(f"{epoch:06d}-{step:09d}", value)
-        self._schedule.saved()
 
     def _check_data(self) -> None:
         here = _data_of(self._fit)
@@ -292,8 +281,8 @@ class Resume(FitCallback):
         if self._state is not None:
             self._put_back()
             self._state = None
-            self._schedule.saved()
-        elif self._schedule.due:
+            self._folder.schedule.saved()
+        elif self._folder.schedule.due:
             missing = trainingstate.unbuilt(self.model)
             if missing is None:
                 self._save(self._epoch, step)
@@ -306,7 +295,7 @@ class Resume(FitCallback):
                 )
 
     def _put_back(self) -> None:
-        state, is_first = self._state, self._lock.rank == 0
+        state, is_first = self._state, self._folder.lock.rank == 0
         trainingstate.set_state(self.model, state, metrics=state["step"] > 0, generators=is_first)
         trainingstate.restore_callbacks(self._callbacks, state["callbacks"])
 

@@ -9,7 +9,7 @@ The file is written under a hidden name, synced to disk and renamed, so it is ei
 absent when the process or the machine dies. The archive has a CRC of each member: a file that was
 damaged later is skipped with a warning, and the previous one is read. A file that can't be read for
 another reason is an error. One process at a time writes to a folder, see ``lock.py``; others may
-read.
+read. How often it does, see ``schedule.py``.
 
 In the JSON, a tuple becomes ``{"tuple": [...]}``, a dict ``{"dict": [[key, value], ...]}``, an
 array ``{"array": its index}`` and bytes ``{"bytes": the index of their array}``. Numbers, strings,
@@ -32,6 +32,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from adapters.resuming.lock import Lock, force_names, make
+from adapters.resuming.schedule import Schedule
+
 log = logging.getLogger("adapters")
 
 Arrays = list[NDArray[Any]]
@@ -42,8 +45,6 @@ _VALUE = "saved.json"
 _WHOLE = re.compile(r"\d{6,}-\d{9,}\.npz")
 _HALF = re.compile(r"\.\d{6,}-\d{9,}\.\d+\.tmp")
 _FORMAT = 1
-# Errors of file systems that can't fsync a folder: some network and FUSE file systems.
-_NO_FSYNC = (errno.EINVAL, errno.EBADF, errno.ENOTSUP, errno.EOPNOTSUPP)
 _format: Any = np.lib.format  # NumPy's type stubs are incomplete here.
 
 
@@ -56,17 +57,37 @@ class CheckpointDir:
     Args:
         path: The folder; ``save`` creates it if necessary.
         keep: Number of files to retain; older ones are removed when a new one is complete.
+        every: Argument of ``Schedule``.
     """
 
-    def __init__(self, path: str | os.PathLike[str], keep: int) -> None:
+    def __init__(self, path: str | os.PathLike[str], keep: int, every: Any = 30) -> None:
         self.path = Path(path)
+        self.lock = Lock(self.path)
+        self.schedule = Schedule(every)
         self._keep = keep
         self._thread: threading.Thread | None = None
 
+    def begin(self, rank: int, over: bool = False) -> Any:
+        """Lock the folder for a training, see ``Lock.take``, and return the ``newest`` value."""
+        self.schedule.restart()
+        self.lock.take(rank, over)
+        if self.lock.writes:
+            for half in self.path.glob(".*.tmp"):  # Incomplete files of killed processes.
+                if _HALF.fullmatch(half.name):
+                    half.unlink(missing_ok=True)
+        return self.newest()
+
+    def end(self) -> None:
+        """Wait until the file is complete, and release the folder."""
+        try:
+            self.wait()
+        finally:  # Ctrl-C may end the wait.
+            self.lock.release()
+
     @property
-    def busy(self) -> bool:
-        """True while a file is being written."""
-        return self._thread is not None and self._thread.is_alive()
+    def ready(self) -> bool:
+        """True if this process writes checkpoints, and no file is being written."""
+        return self.lock.writes and not (self._thread is not None and self._thread.is_alive())
 
     def write(self, name: str, value: Any) -> None:
         """Start to save a value, which must not be changed afterwards; errors are warnings."""
@@ -86,6 +107,7 @@ class CheckpointDir:
         self.wait()
         self._thread = threading.Thread(target=save, name="adapters-resume")
         self._thread.start()
+        self.schedule.saved()
 
     def wait(self) -> None:
         """Wait until the file is complete."""
@@ -120,18 +142,12 @@ class CheckpointDir:
         except BaseException:
             hidden.unlink(missing_ok=True)
             raise
-        _force_names(self.path)
+        force_names(self.path)
         files = self._files()
         at = files.index(final)  # Newer names exist if training resumed from an older file.
         for old in [*files[:at], *files[at + self._keep :]]:
             old.unlink(missing_ok=True)
         return final
-
-    def clean(self) -> None:
-        """Remove incomplete files of killed processes; only the writing process may call it."""
-        for half in self.path.glob(".*.tmp"):
-            if _HALF.fullmatch(half.name):
-                half.unlink(missing_ok=True)
 
     def newest(self) -> Any:
         """The value in the newest undamaged file; None if there is no file.
@@ -168,27 +184,6 @@ class CheckpointDir:
         except FileNotFoundError:
             return []
         return [self.path / name for name in sorted(names, reverse=True) if _WHOLE.fullmatch(name)]
-
-
-def make(path: Path) -> None:
-    """Create a folder and its parents, and sync their names to disk."""
-    path = path.absolute()
-    missing = [each for each in (path, *path.parents) if not each.exists()]
-    path.mkdir(parents=True, exist_ok=True)
-    for each in missing:
-        _force_names(each.parent)
-
-
-def _force_names(path: Path) -> None:
-    """Sync a folder's entries to disk, if the file system supports that."""
-    folder = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    except OSError as error:
-        if error.errno not in _NO_FSYNC:
-            raise
-    finally:
-        os.close(folder)
 
 
 class _FormatError(ValueError):

@@ -4,12 +4,13 @@ Rank 0 holds ``flock`` on the file ``.lock`` in the folder from the start of a t
 the other ranks only read the folder. The system releases the lock however the process ends; a file
 that a killed process has left is locked again. Forked worker processes don't hold the lock.
 
-A ``Lock`` belongs to one ``Resume``; only the training thread calls its methods.
+A ``Lock`` belongs to one ``CheckpointDir``; only the training thread calls its methods.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import logging
 import os
@@ -20,12 +21,12 @@ import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
-from adapters.resuming.checkpoint_dir import make
-
 log = logging.getLogger("adapters")
 
 # A forked child inherits the lock, and holds it until its at-fork handler has run.
 _PATIENCE_SECONDS, _PAUSE_SECONDS = 1.0, 0.02
+# Errors of file systems that can't fsync a folder: some network and FUSE file systems.
+_NO_FSYNC = (errno.EINVAL, errno.EBADF, errno.ENOTSUP, errno.EOPNOTSUPP)
 
 
 class Lock:
@@ -153,6 +154,27 @@ def _has_name(file: int, path: Path) -> bool:
         return os.path.samestat(os.fstat(file), os.stat(path))
     except FileNotFoundError:
         return False
+
+
+def make(path: Path) -> None:
+    """Create a folder and its parents, and sync their names to disk."""
+    path = path.absolute()
+    missing = [each for each in (path, *path.parents) if not each.exists()]
+    path.mkdir(parents=True, exist_ok=True)
+    for each in missing:
+        force_names(each.parent)
+
+
+def force_names(path: Path) -> None:
+    """Sync a folder's entries to disk, if the file system supports that."""
+    folder = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    except OSError as error:
+        if error.errno not in _NO_FSYNC:
+            raise
+    finally:
+        os.close(folder)
 
 
 def _forget_in_child() -> None:

@@ -55,9 +55,9 @@ def test_other_files_in_the_folder_are_left_alone(tmp_path):
     for each in others:
         each.touch()
     folder.save(NAMES[0], {})
-    folder.clean()
+    assert folder.begin(0) == {}
+    folder.end()
     assert others <= set(tmp_path.iterdir())
-    assert folder.newest() == {}
 
 
 def test_file_is_on_the_disk_before_an_old_one_goes(calls, tmp_path):
