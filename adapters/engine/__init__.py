@@ -2,7 +2,7 @@
 
 from adapters.cpus import usable_cpus
 from adapters.engine.autotune import obstacle_to_processes
-from adapters.engine.engine import Engine, Reading, raise_as_itself, wait_for_readers
+from adapters.engine.engine import Engine, Reading, close_engines, raise_as_itself
 from adapters.engine.executors import CLUSTER, Settings
 from adapters.engine.stream import Stream
 from adapters.engine.tasks import Exhausted
@@ -17,8 +17,8 @@ __all__ = [
     "Stream",
     "Wait",
     "Waits",
+    "close_engines",
     "obstacle_to_processes",
     "raise_as_itself",
     "usable_cpus",
-    "wait_for_readers",
 ]

@@ -148,9 +148,16 @@ class Engine(Supply):
 _engines: weakref.WeakSet[Engine] = weakref.WeakSet()
 
 
-def _close_all() -> None:
+def close_engines(patience_seconds: float = 0.0) -> None:
+    """End all workers with the main thread, and wait until no daemon thread is taking a batch."""
     for engine in list(_engines):
         engine.end_with_main_thread()
+    if all(thread.daemon for thread in set(threading.enumerate()) - {threading.main_thread()}):
+        deadline = time.monotonic() + patience_seconds
+        for reading in list(_all):
+            lock = reading._reader_lock
+            if lock.acquire(timeout=max(0.0, deadline - time.monotonic())):
+                lock.release()
     close_dropped()
     pool = sys.modules.get("adapters.engine.pool")  # Programs without processes do without it.
     if pool is not None:
@@ -160,13 +167,13 @@ def _close_all() -> None:
 # When the main thread ends, Python calls the registered functions, the latest one first:
 #
 # 1. That of keras/shutdown.py, which is registered after this module. It waits for the calls in
-#    non-daemon threads, calls ``end_with_main_thread`` of their engines, and waits for readers.
-# 2. ``_close_all``.
+#    non-daemon threads, and calls ``close_engines`` with time for readers.
+# 2. ``close_engines``.
 # 3. That of concurrent.futures, which shuts its executors down; atexit would be after that.
 #
 # Then Python waits for the non-daemon threads. They get batches inline, and so does a thread that
 # finds its workers dead by then (``InterpreterEndsError``).
-getattr(threading, "_register_atexit", atexit.register)(_close_all)
+getattr(threading, "_register_atexit", atexit.register)(close_engines)
 
 
 # --- reading ---
@@ -308,15 +315,6 @@ def raise_as_itself(error: BaseException) -> NoReturn:
         raise error
     finally:
         del error  # Breaks the cycle of the traceback, this frame and the error.
-
-
-def wait_for_readers(most_seconds: float) -> None:
-    """Wait until no thread is taking a batch; no thread may request another one."""
-    deadline = time.monotonic() + most_seconds
-    for reading in list(_all):
-        lock = reading._reader_lock
-        if lock.acquire(timeout=max(0.0, deadline - time.monotonic())):
-            lock.release()
 
 
 def _start_over() -> None:

@@ -36,7 +36,6 @@ from adapters.keras.arguments import (
 from adapters.keras.hooks import HookedEngine, divert, next_keras_epoch, overrides_hooks
 from adapters.keras.progress import Progress, is_read_by_a_call
 from adapters.keras.reading import Iteration
-from adapters.keras.shutdown import opened
 from adapters.ranks import ShardArgument
 from adapters.sources import SequenceSource, Source
 from adapters.sources.sequence import HOOKS, EpochHooks
@@ -466,7 +465,6 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
             self._engine = Engine(self._plan, settings)
             self._progress = Progress(num_batches, self._engine.enter_epoch)
         self._progress.move(epoch, step, resumed)
-        opened.add(self)
 
     def close(self) -> None:
         """Stop the workers and free their shared memory. Delivered batches stay valid."""

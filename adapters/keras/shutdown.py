@@ -6,7 +6,7 @@ number to the wakeup descriptor at once. A watcher thread reads it and releases 
 TensorFlow then returns, and Python handles the signal.
 
 At exit, TensorFlow destroys its iterators, and waits for batches that these wait for. So the
-workers of all open sequences are shut down before the interpreter stops their threads.
+workers of all sequences are shut down before the interpreter stops their threads.
 """
 
 from __future__ import annotations
@@ -16,11 +16,9 @@ import contextlib
 import os
 import signal
 import threading
-import weakref
 from collections.abc import Callable, Iterator
-from typing import Any
 
-from adapters.engine import wait_for_readers
+from adapters.engine import close_engines
 from adapters.keras.progress import running
 
 # How long the exit waits for a batch that is being computed.
@@ -29,9 +27,6 @@ _PATIENCE_SECONDS = 10.0
 _END = 0
 _wakeup = -1
 """Our wakeup descriptor; -1 if none is set."""
-
-opened: weakref.WeakSet[Any] = weakref.WeakSet()
-"""Sequences that may have workers."""
 
 
 @contextlib.contextmanager
@@ -104,11 +99,7 @@ def _close_all() -> None:
     for call in list(running):
         if not call.thread.daemon and call.thread is not threading.main_thread():
             call.ended.wait()  # Python waits for the thread.
-    for sequence in list(opened):
-        sequence._engine.end_with_main_thread()
-    others = set(threading.enumerate()) - {threading.main_thread()}
-    if all(thread.daemon for thread in others):
-        wait_for_readers(_PATIENCE_SECONDS)
+    close_engines(_PATIENCE_SECONDS)
 
 
 # Must run before the executors of concurrent.futures shut down; atexit runs too late.
