@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from adapters.batch.plan import BatchKey
 from adapters.errors import UnlikeError, note
+from adapters.generators import Place
 from adapters.structure import flatten, outline
 
 OnError = Literal["raise", "skip"] | Callable[[Exception, int], Any]
@@ -40,20 +41,18 @@ def replacements_noted() -> Iterator[dict[int, int | None]]:
 class Replacements:
     """Replacements in one batch of a data set of ``size`` samples, made by ``sample(number)``.
 
-    "skip" prefers samples that the order ``visits``.
+    "skip" prefers samples that the order ``visits``. The batch's ``place`` counts them.
     """
 
     on_error: OnError
     size: int
     key: BatchKey
+    place: Place
     sample: Callable[[int], Any]
     visits: Callable[[int], bool] = lambda number: True
-    count: int = 0
 
-    def of(
-        self, error: BaseException, number: int, sample: Callable[[int], Any] | None = None
-    ) -> Any:
-        """Return the replacement of a sample, perhaps made by ``sample``, or raise its error."""
+    def of(self, error: BaseException, number: int) -> Any:
+        """Return the replacement of a sample, or raise its error."""
         note(error, f"in sample {number}, batch {self.key.index} of epoch {self.key.epoch}")
         error = for_a_generator(error)
         if (
@@ -66,7 +65,7 @@ class Replacements:
                 raise error
             finally:
                 del error  # Breaks the cycle of the traceback, this frame and the error.
-        self.count += 1
+        self.place.skipped += 1
         noted = {} if (found := _noted.get()) is None else found
         if self.on_error != "skip":
             try:
@@ -82,7 +81,7 @@ class Replacements:
         others = [(number + step) % self.size for step in range(1, tries + 1)]
         for another_number in sorted(others, key=self.visits, reverse=True):
             try:
-                replacement = (sample or self.sample)(another_number)
+                replacement = self.sample(another_number)
                 noted[number] = another_number
                 return replacement
             except Exception as another:

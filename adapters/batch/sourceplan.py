@@ -85,6 +85,7 @@ class SourcePlan(Plan):
     """Added by a source that pads to lengths that vary."""
     thread_safe: bool | None = None
     _argument: str | None = field(init=False)  # How ``transform`` takes its generator.
+    _runs_users_code: bool = field(init=False)  # For samples.
     _only_reads: bool = field(init=False)
     _locks: bool = field(init=False)
     _steps: list[tuple[list[_Stage], bool]] = field(init=False)
@@ -93,9 +94,10 @@ class SourcePlan(Plan):
     _probes: int = field(init=False, default=0)  # Batches that were watched for draws.
 
     def __post_init__(self) -> None:
-        plain = self.transform is self.collate is self.batch_transform is None and not self.draws
-        users_code = self.source.makes_samples or callable(self.on_error)
-        self._only_reads = plain and not (users_code or self.source.whole_batches)
+        made = self.transform is not None or self.source.makes_samples
+        self._runs_users_code = made or callable(self.on_error)
+        plain = self.collate is self.batch_transform is None and not self.draws
+        self._only_reads = plain and not (self._runs_users_code or self.source.whole_batches)
         self._argument = generator_argument(self.transform)
         self._make_steps()
         self._make_gates(
@@ -274,45 +276,38 @@ class SourcePlan(Plan):
                 return batch
         elif (known := self._known_leaves()) is not None:
             columns = [allocate((len(numbers), *shape), dtype) for shape, dtype in known]
-            place.skipped = self._filled(key, numbers, columns)
+            self._filled(key, numbers, place, columns)
             return unflatten(source.treedef, columns)
-        replacements = self._replacements(key)
-        samples: Any = self._samples(key, numbers, place, replacements)
+        samples: Any = self._samples(key, numbers, place)
         if self.transform is None and source.pads:
             samples = source.padded(list(samples), self.lengthened)
-        batch = collate(samples, numbers, allocate, source.remedy)
-        place.skipped = replacements.count
-        return batch
+        return collate(samples, numbers, allocate, source.remedy)
 
     def _listed(self, key: BatchKey, place: Place) -> list[Any]:
         """Make the samples for ``collate``, which may modify them unless it declares otherwise."""
-        replacements = self._replacements(key)
-        samples = self._samples(key, self.samples(key), place, replacements)
-        if self.transform is not None or self.source.makes_samples or callable(self.on_error):
-            listed = apart(samples)
-        elif self.source.stored and not self._own_collate:
-            listed = list(map(private, samples))
-        else:
-            listed = list(samples)
-        place.skipped = replacements.count
-        return listed
+        samples = self._samples(key, self.samples(key), place)
+        if self._runs_users_code:
+            return apart(samples)
+        stored = self.source.stored and not self._own_collate
+        return list(map(private, samples) if stored else samples)
 
-    def _replacements(self, key: BatchKey) -> Replacements:
-        sample = functools.partial(self.sample, key.epoch)
-        return Replacements(self.on_error, len(self.source), key, sample, self.order.visits)
+    def _replacements(
+        self, key: BatchKey, place: Place, sample: Callable[[int], Any]
+    ) -> Replacements:
+        size, visits = len(self.source), self.order.visits
+        return Replacements(self.on_error, size, key, place, sample, visits)
 
-    def _samples(
-        self, key: BatchKey, numbers: NDArray[np.int64], place: Place, replacements: Replacements
-    ) -> Iterator[Any]:
+    def _samples(self, key: BatchKey, numbers: NDArray[np.int64], place: Place) -> Iterator[Any]:
         """Fetch and transform samples one after another, with ``on_error``."""
         epoch, transform = key.epoch, self.transform
+        replacements = self._replacements(key, place, functools.partial(self.sample, epoch))
         at_once = self._at_once(key, numbers)
         # Samples that are there draw nothing more. A seed takes 8 us.
         draws = frozenset() if at_once is not None and transform is None else self.draws
         drawn = seeds(self.seed, epoch, numbers, GLOBAL) if draws else []
         rng, stored = self._argument, self.source.stored
         fetch = functools.partial(self.fetched, epoch) if self.source.draws else self.source.sample
-        users_code = transform is not None or self.source.makes_samples or callable(self.on_error)
+        users_code = self._runs_users_code
         for row, number in enumerate(numbers.tolist()):
             try:
                 if draws:
@@ -369,9 +364,9 @@ class SourcePlan(Plan):
         return self.source.leaves if alone else None
 
     def _filled(
-        self, key: BatchKey, numbers: NDArray[np.int64], rows: Sequence[NDArray[Any]]
-    ) -> int:
-        """Have the source write these samples; return how many ``on_error`` replaced."""
+        self, key: BatchKey, numbers: NDArray[np.int64], place: Place, rows: Sequence[NDArray[Any]]
+    ) -> None:
+        """Have the source write these samples."""
         source = self.source
 
         def fill(numbers: NDArray[np.int64], rows: Sequence[NDArray[Any]]) -> Any:
@@ -387,13 +382,11 @@ class SourcePlan(Plan):
         source.fetch(numbers)
         failures = fill(numbers, rows)
         if not failures:
-            return 0
-        replacements = self._replacements(key)
+            return
+        replacements = self._replacements(key, place, another)
         # Of several errors, raise the one of the first sample in the batch.
         for row, error in sorted(failures, key=lambda failure: failure[0]):
-            sample = replacements.of(error, int(numbers[row]), another)
-            put(sample, source.treedef, rows, row)
-        return replacements.count
+            put(replacements.of(error, int(numbers[row])), source.treedef, rows, row)
 
     def _transformed(self, sample: Any, epoch: int, number: int) -> Any:
         if self.transform is not None:

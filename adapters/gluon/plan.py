@@ -179,7 +179,7 @@ class GluonPlan(Plan):
         return seeded_batch(self.draws, self.seed, key.epoch, key.index, not self._remote)
 
     def _made(self, request: Request) -> Assembled:
-        samples, skipped = self._samples(request)
+        samples = self._samples(request)
         if self._batches_itself:
             leaves, treedef = self._batchified(samples, request, self._remote)
         else:
@@ -191,20 +191,20 @@ class GluonPlan(Plan):
             make = functools.partial(self._of_functions, samples, request)
             with self._batch_gate:
                 leaves, treedef = packed(make, self._remote, "active" if ours else "numpy")
-        return Assembled((*leaves, treedef), skipped)
+        return Assembled((*leaves, treedef), request.place.skipped)
 
     # --- samples ---
 
-    def _samples(self, request: Request) -> tuple[Members, int]:
+    def _samples(self, request: Request) -> Members:
         if self.on_error == "raise":
-            return self._runner.made(request), 0
+            return self._runner.made(request)
         with contextlib.suppress(Exception):
-            return self._computed(request), 0
+            return self._computed(request)
         # They are made one by one, with replacements for those that fail.
         samples: list[Any] = []
         size = sys.maxsize if self._size is None else self._size
         sample = functools.partial(self._sample, request)
-        replacements = Replacements(self.on_error, size, request.key, sample)
+        replacements = Replacements(self.on_error, size, request.key, request.place, sample)
         names = request.names
         for name in names.tolist() if isinstance(names, np.ndarray) else names:
             try:
@@ -217,7 +217,7 @@ class GluonPlan(Plan):
                         f"batch_sampler names this one {name!r}: give a function as on_error"
                     ) from error
                 samples.append(replacements.of(error, name))
-        return Members([samples]), replacements.count
+        return Members([samples])
 
     def _computed(self, request: Request) -> Members:
         """Make samples, and wait for their NDArrays, so that errors of MXNet are raised here."""
