@@ -87,7 +87,6 @@ class SourcePlan(Plan):
     _argument: str | None = field(init=False)  # How ``transform`` takes its generator.
     _runs_users_code: bool = field(init=False)  # For samples.
     _only_reads: bool = field(init=False)
-    _locks: bool = field(init=False)
     _steps: list[tuple[list[_Stage], bool]] = field(init=False)
     """Stages that run together, and whether only this plan refers to what they return."""
     _copies: int = field(init=False)  # Steps whose result may have to be copied.
@@ -104,7 +103,6 @@ class SourcePlan(Plan):
             [*(("source", each) for each in self.source.users_code), ("transform", self.transform)],
             [("collate", self.collate), ("batch_transform", self.batch_transform)],
         )
-        self._locks = bool(self._gate or self.draws)
 
     def _make_steps(self) -> None:
         self._steps = []
@@ -171,11 +169,6 @@ class SourcePlan(Plan):
         with self._gate:
             return self.source.check_length()
 
-    @property
-    def way(self) -> str:
-        """Description of the path from the source to samples or batches, for people."""
-        return self.source.way(self.transform is not None or self.collate is not None)
-
     def renew_locks(self) -> None:
         """Replace all locks, in a forked process."""
         if isinstance(self.source, SequenceSource):
@@ -192,7 +185,7 @@ class SourcePlan(Plan):
         with Place(self.seed, key.epoch, key.index) as place:
             if self.guessed:
                 return self._probed(key, place, allocate)
-            if not self._locks:  # Saves 1 us.
+            if not (self._gate or self.draws):  # Saves 1 us.
                 return Assembled(self._made(key, place, allocate), place.skipped)
             with self._gate, seeded(self.draws):
                 return Assembled(self._made(key, place, allocate), place.skipped)
@@ -209,7 +202,6 @@ class SourcePlan(Plan):
                 self.draws = known
             self._probes += 1
             self.draws = known | (guessed & drawn)
-            self._locks = bool(self._gate or self.draws)
             if guessed & drawn or self._probes == _PROBES:
                 self.guessed = frozenset()
             return assembled

@@ -109,12 +109,11 @@ class GluonPlan(Plan):
     def prefetch(self, key: BatchKey, elsewhere: bool) -> None:
         """Make a source of records start to fetch a batch's samples."""
         records = self.pipeline.records
-        if records is None or not isinstance(self.order, Order):
-            return
-        numbers = self.pipeline.base_numbers(self.samples(key))
-        records.prefetch(np.asarray(numbers, np.int64), elsewhere=elsewhere)
-        if not elsewhere:
-            self._prefetch(key, asked=True)
+        if records is not None and isinstance(self.order, Order):
+            numbers = self.pipeline.base_numbers(self.samples(key))
+            records.prefetch(np.asarray(numbers, np.int64), elsewhere=elsewhere)
+            if not elsewhere:
+                self._prefetch(key, asked=True)
 
     def _prefetch(self, key: BatchKey, asked: bool = False) -> None:
         """Give the records a prefetch hint for later batches, in an order in blocks."""
@@ -183,11 +182,10 @@ class GluonPlan(Plan):
         if self._batches_itself:
             leaves, treedef = self._batchified(samples, request, self._remote)
         else:
-            epoch, index = request.key[:2]
-            seed(request.draws, self.seed, epoch, index, WHOLE_BATCH)
+            seed(request.draws, self.seed, *request.key[:2], WHOLE_BATCH)
             # The NumPy arrays of this package's functions become NDArrays.
-            ours = hasattr(self.batch_transform, "on_own_batch")
-            ours |= self.batch_transform is None and self._collates
+            last = self.batch_transform
+            ours = self._collates if last is None else hasattr(last, "on_own_batch")
             make = functools.partial(self._of_functions, samples, request)
             with self._batch_gate:
                 leaves, treedef = packed(make, self._remote, "active" if ours else "numpy")
@@ -226,8 +224,7 @@ class GluonPlan(Plan):
         return samples
 
     def _sample(self, request: Request, name: Any, **changes: Any) -> Any:
-        one = np.array([name]) if isinstance(request.names, np.ndarray) else [name]
-        changed = dataclasses.replace(request, names=one, allocate=np.empty, **changes)
+        changed = dataclasses.replace(request, names=[name], allocate=np.empty, **changes)
         (sample,) = self._computed(changed).samples()
         return sample
 

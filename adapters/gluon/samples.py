@@ -171,21 +171,19 @@ class Runner:
             if fetched is not None:
                 return Members([list(fetched)])
         leaves = None if self._uneven else source.leaves
-        if leaves is None or not _is_flat(source.treedef):
-            samples = self._records(source, own, request)
-            padded = source.pads and not self.runs
-            return Members([source.padded(samples) if padded else samples])
-        memories = [memory, *[request.allocate] * (len(leaves) - 1)]
-        rows = [make((len(own), *shape), dtype) for make, (shape, dtype) in zip(memories, leaves)]
-        epoch = request.key.epoch
-        rng_of = Generators(self._seed, epoch, DECODE, own) if source.draws else None
-        if source.fill(own, rng_of, rows):
+        if leaves is not None and _is_flat(source.treedef):
+            memories = [memory, *[request.allocate] * (len(leaves) - 1)]
+            rows = [make((len(own), *each), dtype) for make, (each, dtype) in zip(memories, leaves)]
+            epoch = request.key.epoch
+            rng_of = Generators(self._seed, epoch, DECODE, own) if source.draws else None
+            if not source.fill(own, rng_of, rows):
+                return self._members(source, rows, source.treedef == 0)
             # A sample is damaged or differs from the first one, say in labels: read one by one.
             source.fetch(own)
-            samples = self._records(source, own, request)
-            self._uneven = self._pipeline.base is source
-            return Members([samples])
-        return self._members(source, rows, source.treedef == 0)
+        samples = self._records(source, own, request)
+        self._uneven |= leaves is not None and self._pipeline.base is source
+        padded = source.pads and not self.runs
+        return Members([source.padded(samples) if padded else samples])
 
     def _members(self, source: Source, rows: list[NDArray[Any]], single: bool) -> Members:
         kind: Any = np.ndarray

@@ -567,7 +567,8 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
 
 def _explanation(plan: SourcePlan, engine: Engine) -> Iterator[str]:
     """Yield a line for each stage of the pipeline, workers last."""
-    yield f"source: {plan.way}"
+    transformed = plan.transform is not None or plan.collate is not None
+    yield f"source: {plan.source.way(transformed)}"
     if plan.transform is not None:
         yield f"transform {name_of(plan.transform)}: a sample at a time"
     if plan.collate is not None:
