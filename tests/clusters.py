@@ -8,7 +8,6 @@ nobody there has this package.
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,7 +15,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 ROOT = Path(__file__).parent.parent
@@ -42,11 +40,6 @@ def cluster(workers: int = 2, kind: str = "threads") -> Iterator[Any]:
         finally:
             process.stdin.close()
             process.stdout.read()  # Until it has ended.
-
-
-def workers_of(client: Any) -> list[psutil.Process]:
-    """The processes of the workers."""
-    return [psutil.Process(pid) for pid in sorted(client.run(os.getpid).values())]
 
 
 def _serve(workers: int, kind: str) -> None:

@@ -33,21 +33,21 @@ from adapters.clock import Spent
 from adapters.engine.executors import CLUSTER, Settings
 from adapters.engine.memory import Arena
 from adapters.engine.serialization import import_before, pickled_apart
-from adapters.engine.tasks import Done, Executor, Future, Task
+from adapters.engine.tasks import Done, Executor, Task
 from adapters.errors import WorkerError, note, noted
 from adapters.failure import Failure
 from adapters.structure import flatten, unflatten
 
 log = logging.getLogger("adapters")
 
-# Time to fetch a batch from its worker, which may be frozen; the scheduler fetches it after that.
+# Time to fetch a batch from its worker, which may be frozen or behind a firewall. The scheduler
+# fetches it, and later ones of this worker, after that.
 _FETCH_SECONDS = 20.0
 # A plan up to this size is sent as a task, which Dask runs again if its worker dies; Dask warns of
 # tasks of 10 MB. A larger one is scattered.
 _TASK_BYTES = 4 << 20
 # How often a lost plan, or a cancelled task, is sent.
 _TRIES = 5
-_CLOSED_STATUS = "closed", "closing"
 
 _NOT_PICKLED = (
     "source, transform and batch_transform must be picklable (by cloudpickle) to be sent to a "
@@ -164,11 +164,6 @@ def make_batch(serialized: Pickled, key: bytes) -> Pickled | Failure:
         return Failure.of(error)
 
 
-def itself(value: Any) -> Any:
-    """Return the argument: the task that sends the cluster a plan."""
-    return value
-
-
 # --- in this process ---
 
 
@@ -182,8 +177,8 @@ class Cluster(Executor):
         Exception: The plan can't be pickled.
     """
 
+    # It keeps to one batch per task, so that Dask knows in which batch workers die.
     name = CLUSTER
-    group_seconds = 0.0  # One batch per task, so that Dask knows in which batch workers die.
 
     def __init__(self, plan: Plan, count: int, settings: Settings, lock: Any, changed: Any) -> None:
         self._client: Any = settings.cluster
@@ -203,7 +198,6 @@ class Cluster(Executor):
         self._arena = Arena()
         self._opener = concurrent.futures.ThreadPoolExecutor(1, "adapters-dask")
         # Used on the event loop only:
-        self._running: set[asyncio.Task[None]] = set()
         self._futures: set[Any] = set()
         self._sending: asyncio.Task[Any] | None = None
         self._out_of_reach: set[str] = set()
@@ -214,13 +208,9 @@ class Cluster(Executor):
     @property
     def ready(self) -> int:
         """Number of the cluster's threads; also fails the tasks if the client is closed."""
-        if self._tasks and self._client.status in _CLOSED_STATUS:
-            for task, done in list(self._tasks.items()):
-                if self._tasks.pop(task, None) is None:  # Delivered meanwhile.
-                    continue
-                for future in task.batches:
-                    future.note_error(WorkerError(_CLOSED))
-                done(task)
+        if self._is_cut_off:
+            for task in list(self._tasks):
+                self._deliver(task, WorkerError(_CLOSED))
         return self.count
 
     def most_tasks(self, active: int) -> int:
@@ -228,15 +218,9 @@ class Cluster(Executor):
         return self.window
 
     def submit(self, task: Task, done: Done) -> bool:
-        """Send the task to the cluster.
-
-        Raises:
-            WorkerError: The client is closed.
-        """
-        if self._client.status in _CLOSED_STATUS:
-            raise WorkerError(_CLOSED)
+        """Send the task to the cluster; ``ready`` fails it if the client is closed."""
         self._tasks[task] = done
-        self._client.loop.add_callback(self._start, task)
+        self._client.loop.add_callback(self._run, task)
         return True
 
     def refresh(self) -> None:
@@ -254,22 +238,20 @@ class Cluster(Executor):
 
     # --- on the client's event loop ---
 
-    def _start(self, task: Task) -> None:
-        if not self._closed:
-            running = asyncio.ensure_future(self._run(task))
-            self._running.add(running)
-            running.add_done_callback(self._running.discard)
+    @property
+    def _is_cut_off(self) -> bool:
+        """True if no more requests are possible."""
+        return self._closed or self._client.status in ("closed", "closing")
 
     async def _run(self, task: Task) -> None:
-        (future,) = task.batches
         try:
-            answer: Any = await self._answer(future.key)
+            answer: Any = await self._answer(task.batches[0].key)
         except BaseException as error:
             # The frames of the error and its context would keep the plan on the cluster.
             error.__context__ = None
             answer = error.with_traceback(None)
         with suppress(RuntimeError):  # The executor was closed meanwhile.
-            self._opener.submit(self._deliver, task, future, answer)
+            self._opener.submit(self._deliver, task, answer)
 
     async def _answer(self, key: BatchKey) -> Pickled | Failure:
         """Request a batch until there is an answer.
@@ -280,15 +262,13 @@ class Cluster(Executor):
         """
         pickled = cloudpickle.dumps(key)
         for _ in range(_TRIES):
+            if self._is_cut_off:
+                break
             sending = self._sending = self._sending or asyncio.ensure_future(self._send())
             try:
                 return await self._made(await asyncio.shield(sending), pickled)
             except (concurrent.futures.CancelledError, asyncio.CancelledError):
-                # The last worker with the plan is gone, or the cluster was restarted.
-                if self._closed or self._client.status in _CLOSED_STATUS:
-                    break
-                if self._sending is sending:
-                    self._sending = None
+                pass  # The last worker with the plan is gone, or the cluster was restarted.
             except self._dask.KilledWorker as error:
                 raise WorkerError(
                     f"{getattr(error.last_worker, 'address', 'a worker')} of the Dask cluster died "
@@ -298,14 +278,13 @@ class Cluster(Executor):
                     "limit"
                 ) from None
             except Exception as error:
-                if self._client.status in _CLOSED_STATUS:  # No more requests are possible.
-                    break
-                if self._sending is sending and sending.done():
-                    self._sending = None
-                # Several batches may wait for the same plan.
-                if _NOT_RUN not in getattr(error, "__notes__", ()):
-                    note(error, _NOT_RUN)
-                raise
+                if not self._is_cut_off:
+                    self._send_again(sending)
+                    # Several batches may wait for the same plan.
+                    if _NOT_RUN not in getattr(error, "__notes__", ()):
+                        note(error, _NOT_RUN)
+                    raise
+            self._send_again(sending)
         raise WorkerError(_FORGOTTEN)
 
     async def _made(self, plan: Any, key: bytes) -> Pickled | Failure:
@@ -313,9 +292,7 @@ class Cluster(Executor):
         future = self._client.submit(make_batch, plan, key, pure=False, priority=-self._sent)
         self._futures.add(future)
         try:
-            # The waiting isn't cancelled: Dask shares it between those who gather together.
-            async for _ in self._dask.as_completed([future], loop=self._client.loop):
-                pass
+            await future.exception()  # Waits for the task.
             answer: Pickled | Failure = await self._result(future)
             return answer
         finally:
@@ -335,11 +312,9 @@ class Cluster(Executor):
             fetching = self._dask.worker.get_data_from_worker(self._client.rpc, [key], address)
             try:
                 answer = await asyncio.wait_for(fetching, _FETCH_SECONDS)
-            except asyncio.TimeoutError:
-                log.info("%s of the Dask cluster took over %s s", address, _FETCH_SECONDS)
-            except OSError as error:
+            except (OSError, asyncio.TimeoutError) as error:
                 self._out_of_reach.add(address)
-                log.info("%s of the Dask cluster can't be reached: %s", address, error)
+                log.info("%s of the Dask cluster can't be reached: %r", address, error)
             else:  # A busy worker sends nothing.
                 if key in answer.get("data", {}):
                     return answer["data"][key]
@@ -350,27 +325,33 @@ class Cluster(Executor):
         """Send the plan to the cluster; returns its future."""
         serialized = self._serialized
         if sys.getsizeof(serialized) <= _TASK_BYTES:
-            return self._client.submit(itself, serialized, pure=False)
+            return self._client.submit(lambda plan: plan, serialized, pure=False)
         options = {"hash": False, "asynchronous": True}
         try:
             return await self._client.scatter(serialized, direct=True, **options)
         except OSError:  # The workers can't be reached from here.
             return await self._client.scatter(serialized, direct=False, **options)
 
+    def _send_again(self, sent: asyncio.Task[Any]) -> None:
+        if self._sending is sent:
+            self._sending = None
+
     def _replace(self, serialized: Pickled) -> None:
         self._serialized, self._sending = serialized, None
 
-    def _forget(self) -> None:
+    async def _forget(self) -> None:
         """Release all data on the cluster now, not when the garbage collector runs."""
         for future in self._futures:
             future.release()
-        if self._sending is not None:
-            self._sending.add_done_callback(_release)
-        self._sending = None
+        sending, self._sending = self._sending, None
+        if sending is not None:
+            with suppress(Exception, asyncio.CancelledError):
+                (await sending).release()
 
     # --- in our own thread ---
 
-    def _deliver(self, task: Task, future: Future, answer: Any) -> None:
+    def _deliver(self, task: Task, answer: Any) -> None:
+        (future,) = task.batches
         try:
             if isinstance(answer, Pickled):
                 future.outcome, spent = answer.batch(self._arena.empty)
@@ -389,8 +370,3 @@ def _runs_here(client: Any) -> bool:
     """True if the client's event loop runs in this process, or if that is unknown."""
     ident = getattr(getattr(client.loop, "asyncio_loop", None), "_thread_id", None)
     return ident is None or ident in {thread.ident for thread in threading.enumerate()}
-
-
-def _release(sending: asyncio.Task[Any]) -> None:
-    if not sending.cancelled() and sending.exception() is None:
-        sending.result().release()

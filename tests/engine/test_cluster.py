@@ -89,15 +89,20 @@ def test_closing_leaves_the_client_open_and_the_cluster_empty(dask_client, tmp_p
     wait_until(lambda: not any(dask_client.has_what().values()))
 
 
-def test_unreachable_workers_send_batches_by_the_scheduler(dask_client, monkeypatch):
-    distributed = pytest.importorskip("distributed", reason="needs dask.distributed")
+@pytest.mark.parametrize("seconds", [0, 60])
+def test_unreachable_workers_send_batches_by_the_scheduler(dask_client, monkeypatch, seconds):
+    asked = []
 
     async def unreachable(*args: Any, **kwargs: Any) -> Any:
+        asked.append(args)
+        await asyncio.sleep(seconds)
         raise OSError("no route to host")
 
-    monkeypatch.setattr(distributed.worker, "get_data_from_worker", unreachable)
+    monkeypatch.setattr("distributed.worker.get_data_from_worker", unreachable)
+    monkeypatch.setattr("adapters.engine.dask._FETCH_SECONDS", 0.1)
     with opened(DATA, "cluster") as engine:
         assert np.concatenate(read(engine, 10)).tolist() == DATA
+    assert len(asked) < 10  # Not for each batch.
 
 
 @forks

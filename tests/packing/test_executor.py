@@ -20,7 +20,7 @@ from adapters import RecordError, open_images, open_records, pack
 from adapters.cli import main
 from adapters.packing import verify
 from tests.cli.scripts import ended
-from tests.clusters import cluster, workers_of
+from tests.clusters import cluster
 from tests.forking import forks
 from tests.packing.materials import ROOT, accounted, arrays, files_in, folder, jpeg
 
@@ -215,7 +215,7 @@ def test_dask_workers_that_are_killed_cost_time_only(tmp_path, photos):
 
         def kill(done: int, total: int) -> None:
             if done in (3, 20):
-                workers_of(client)[0].kill()
+                os.kill(min(client.run(os.getpid).values()), signal.SIGKILL)
 
         how = {"on_error": "skip", "executor": client, "progress": kill, **OPTIONS}
         assert pack(photos, tmp_path / "x/x", **how) == expected
