@@ -84,7 +84,8 @@ class Processes(Executor):
         self._task_seconds = 0.0
         """Time of the latest task."""
         self._done: Done
-        self._closed = self._resting = self._was_ready = False
+        self._closed = self._resting = False
+        self.starting = True
         self._pool = shared_pool()
         try:
             self._lease()
@@ -104,21 +105,14 @@ class Processes(Executor):
         return [worker for worker in self._workers if self._has_plan(worker)]
 
     @property
-    def starting(self) -> bool:
-        """True if no worker has been ready yet."""
-        return not self._was_ready
-
-    @property
     def lacks_workers(self) -> bool:
         """True if workers have died and not been replaced."""
-        return not (self._closed or self._resting) and len(self._workers) < self.count
+        return len(self._workers) < self.count
 
     def rest(self) -> None:
         """Let others use the workers while there are no tasks; the workers keep the plan."""
-        if not self._closed:
-            self._resting = True
-            self._pool.give_back(self)
-            self._workers = []
+        self._resting, self._workers = True, []
+        self._pool.give_back(self)
 
     def wake(self) -> None:
         """Lease workers again after ``rest``, and for those that died before any was ready."""
@@ -135,7 +129,7 @@ class Processes(Executor):
         self._workers += leased
         for worker in leased:
             self._send_plan(worker)
-        self._was_ready = self._was_ready or self.ready > 0
+        self.starting = self.starting and not self.ready
 
     def _send_plan(self, worker: Worker) -> None:
         if not self._has_plan(worker):
@@ -243,7 +237,7 @@ class Processes(Executor):
         """Note that a worker has opened a plan, or done a task."""
         if sent.task is None:
             with self._lock:
-                self._was_ready = self._was_ready or self.ready > 0
+                self.starting = self.starting and not self.ready
             self._changed()
             return
         if self._closed:

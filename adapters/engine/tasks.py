@@ -158,6 +158,8 @@ class Executor:
     """Maximum number of batches at once, such as by open files; None if only memory limits it."""
     group_seconds = 0.0
     """Batches that take less than this together are submitted as one task."""
+    starting = False
+    """True if no worker has been ready yet."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -170,11 +172,6 @@ class Executor:
     def ready(self) -> int:
         """Number of workers that accept tasks."""
         return self.count
-
-    @property
-    def starting(self) -> bool:
-        """True if no worker has been ready yet."""
-        return False
 
     @property
     def lacks_workers(self) -> bool:
