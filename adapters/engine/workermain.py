@@ -29,7 +29,7 @@ import socket
 import sys
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing import resource_tracker
 from typing import Any
 
@@ -93,54 +93,50 @@ _NOT_OPENED = (
 )
 
 
+@dataclass(eq=False)
 class _OpenPlan:
-    """A plan that was sent here, and the slots of its batches, which stay mapped.
+    """A plan that was sent here, and the slots of its batches, which stay mapped."""
 
-    Args:
-        name: Its file.
-        path: Places where the trainer looked for modules.
-        folder: The trainer's folder, which may have been deleted.
-        environment: Variables to set.
-    """
-
-    def __init__(
-        self, name: FileName, path: list[str], folder: str, environment: dict[str, str]
-    ) -> None:
-        self._name = name
-        self._surroundings = path, folder, environment
-        self._plan: Plan | None = None
-        self.finalized: list[Any] = []
-        """Objects in the plan whose ``__del__`` is the user's."""
-        self._slots: dict[FileName, SlotWriter] = {}
+    name: FileName
+    path: list[str]
+    """Places where the trainer looked for modules."""
+    folder: str
+    """The trainer's folder, which may have been deleted."""
+    environment: dict[str, str]
+    """Variables to set."""
+    slots: dict[FileName, SlotWriter] = field(default_factory=dict)
+    finalized: list[Any] = field(default_factory=list)
+    """Objects in the plan whose ``__del__`` is the user's."""
 
     def enter(self) -> None:
         """Look for modules and files where the trainer did when it sent the plan; drop others."""
         global _latest
-        if self._name != _latest:
-            sys.path[:], folder, environment = self._surroundings
-            os.environ.update(environment)
+        if self is not _latest:
+            _latest = self
+            sys.path[:] = self.path
+            os.environ.update(self.environment)
             with contextlib.suppress(OSError):
-                os.chdir(folder)
-            _latest = self._name
-        _drop_closed(self._name)
+                os.chdir(self.folder)
+        _drop_closed(self.name)
 
+    @functools.cached_property
     def plan(self) -> Plan:
-        """Return the plan, which is opened once."""
+        """The plan, which is opened once."""
         global opens_plan
-        if self._plan is None:
-            opens_plan = True
-            try:
-                with noted(_NOT_OPENED):
-                    self._plan, self.finalized = load_plan(self._name)
-            finally:
-                opens_plan = False
-        return self._plan
+        opens_plan = True
+        try:
+            with noted(_NOT_OPENED):
+                plan: Plan
+                plan, self.finalized = load_plan(self.name)
+                return plan
+        finally:
+            opens_plan = False
 
     def compute(self, key: BatchKey, name: FileName) -> Written:
         """Compute a batch into the slot with this name."""
         started, slot = Spent.now(), self._slot(name)
         slot.start_over()
-        assembled = self.plan().batch(key, slot.allocate)
+        assembled = self.plan.batch(key, slot.allocate)
         leaves, treedef = flatten(assembled.batch)
         for number, leaf in enumerate(leaves):
             # Other array classes hold more than numbers, such as a mask.
@@ -150,14 +146,14 @@ class _OpenPlan:
 
     def _slot(self, name: FileName) -> SlotWriter:
         """Return the slot with this name, mapped; unmap those that the trainer has closed."""
-        if name not in self._slots:
-            self._slots = {at: slot for at, slot in self._slots.items() if is_open(at)}
-            self._slots[name] = SlotWriter(name)
-        return self._slots[name]
+        if name not in self.slots:
+            self.slots = {at: slot for at, slot in self.slots.items() if is_open(at)}
+            self.slots[name] = SlotWriter(name)
+        return self.slots[name]
 
 
 _open_plans: dict[FileName, _OpenPlan] = {}
-_latest: FileName | None = None
+_latest: _OpenPlan | None = None
 """Plan whose places were entered last."""
 opens_plan = False
 """True while this worker imports what a plan needs."""
@@ -171,7 +167,7 @@ def open_plan(name: FileName, *surroundings: Any) -> None:
     opened = _open_plans[name] = _OpenPlan(name, *surroundings)
     opened.enter()
     with contextlib.suppress(BaseException):
-        opened.plan()
+        opened.plan  # noqa: B018
 
 
 _kept: list[Any] = []
