@@ -164,9 +164,9 @@ def _stored(storage: MappedFile | RemoteFile, codec: Codec, verify: bool) -> Ind
         log.debug("the stored index of %s is not used: %s", storage.name, error)
     index = searched(storage.stream(), codec, verify)
     if indexes and head.version and not index.damage and index.sizes is not None:
-        body = np.concatenate([index.offsets, index.sizes]).astype("<i8").tobytes()
-        if 0 < len(body) <= _MOST_BYTES:
-            indexes.keep(name, identity, body)
+        found = np.concatenate([index.offsets, index.sizes]).astype("<i8").tobytes()
+        if 0 < len(found) <= _MOST_BYTES:
+            indexes.keep(name, identity, found)
     return index
 
 

@@ -152,7 +152,7 @@ class RecordRows:
             self._schema, handle, np.ascontiguousarray(numbers), rows, tuple(own)
         )
         written: Any = slice(None) if rows is None else rows
-        masks = [] if wrong is None else [np.frombuffer(wrong, np.bool_)]
+        masks: list[Any] = [] if wrong is None else [np.frombuffer(wrong, np.bool_)]
         for at in self._labels:
             masks.append(np.array(list(map(irheader.are_objects, own[at][written])), bool))
         for at in self._converted:
