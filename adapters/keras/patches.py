@@ -127,14 +127,9 @@ class Call:
                 internals.has_only_empty(each, names) for each in callbacks.callbacks
             )
             hook = None if empty else getattr(callbacks, name)
-
-            def adapted(batch: int, logs: Any = None, hook: Any = hook, at: str = moment) -> None:
-                if reader is not None and at == "end":
-                    reader.consume(batches)
-                if hook is not None:
-                    hook(batch, logs)
-
-            own[name] = adapted
+            own[name] = functools.partial(
+                _report_and_call, reader if moment == "end" else None, batches, hook
+            )
             self._hooks[name] = own
 
     def end(self) -> None:
@@ -156,6 +151,16 @@ def _steps(arguments: dict[str, Any]) -> Any:
 
 def _sequence(value: Any) -> Any:
     return value if isinstance(value, SafeSequence) else None
+
+
+def _report_and_call(
+    reader: SafeSequenceAdapter | None, batches: int, hook: Any, batch: int, logs: Any = None
+) -> None:
+    """Report finished batches to a reader, and call Keras's hook; both may be None."""
+    if reader is not None:
+        reader.consume(batches)
+    if hook is not None:
+        hook(batch, logs)
 
 
 class FitCallback(keras.callbacks.Callback):  # type: ignore[misc]
