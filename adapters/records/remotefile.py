@@ -142,7 +142,8 @@ class RemoteFile:
             region = self._current()
             if window is not None:
                 with self._lock:
-                    region = self._windows.setdefault(window, MemoryRegion(self.size))
+                    region = self._windows.get(window) or MemoryRegion(self.size)
+                    self._windows[window] = region
                     region.block_bytes += size
             self.start(np.array([offset]), np.array([size]), expected=True, block_region=region)
 
